@@ -242,7 +242,7 @@ def given_back(held: FloatArray) -> FloatArray:
 NOT_MEASURED = "not_measured"
 
 # Standard normal quantiles at 90 % and 95 %
-_ONE_SIDED, _ERROR = 1.2816, 1.6449
+ONE_SIDED, _ERROR = 1.2816, 1.6449
 
 # δ of each of the two inequalities of a choice
 _TAIL = 0.05
@@ -284,22 +284,6 @@ class Unmeasured:
     groups: Sequence[IntArray] = ()
     found: dict[Scope, tuple[float, FloatArray]] = field(default_factory=dict)
 
-    def by_count(
-        self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
-    ) -> None:
-        """Store the bounds of a round in which no table was chosen.
-
-        Parameters
-        ----------
-        fit
-            The model of that round.
-        scopes, allowances
-            Candidates, and the allowance of each, records.
-        largest, deviation
-            The noisy largest misfit beyond its allowance, and the deviation of its noise, records.
-        """
-        self._keep(fit, scopes, allowances + largest + _ONE_SIDED * deviation)
-
     def by_choice(
         self,
         fit: RoundFit,
@@ -328,9 +312,10 @@ class Unmeasured:
         noisy = float(np.abs(measured.values - fit.total * table.ravel()).sum())
         own = noisy + measured.law.scale * math.sqrt(2 * table.size * math.log(1 / _TAIL))
         beyond = own - allowances[chosen] + scale * math.log(len(scopes) / _TAIL)
-        self._keep(fit, scopes, allowances + beyond)
+        self.keep(fit, scopes, allowances + beyond)
 
-    def _keep(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> None:
+    def keep(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> None:
+        """Store the bounds on the misfits of some candidates to the model of a round, records."""
         places = [place for place, scope in enumerate(scopes) if len(scope) == 2]
         tables = fit.probabilities([scopes[place] for place in places])
         for place, table in zip(places, tables, strict=True):

@@ -90,10 +90,10 @@ class GrowingForest:
             self._holders[w].add(place)
         self.parts[self.parts == self.parts[v]] = self.parts[u]
 
-    def near(
-        self, effects: Effects, beta: FloatArray, reach: int
-    ) -> Iterator[tuple[tuple[int, int], int, FloatArray]]:
-        """Yield pairs u < v inside a clique or near each other, with the cells that each adds and the model's table.
+    def near(self, effects: Effects, beta: FloatArray, reach: int) -> Iterator[tuple[Scope, int, FloatArray]]:
+        """Yield near scopes, with the cells that each adds and the model's table.
+
+        These are pairs u < v inside a clique or near each other, then triples inside a clique.
 
         Parameters
         ----------
@@ -102,7 +102,10 @@ class GrowingForest:
         reach
             The most cells that a pair may add.
         """
-        known = self._clique_tables(effects, beta)
+        scopes = [self._scope(place) for place in range(len(self.cliques))]
+        engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
+        potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
+        known = split_tables(self.cardinalities, scopes, engine.marginals(potentials)[1][effects.cells :])
         steps: dict[tuple[int, Scope, Scope], FloatArray] = {}
         for u, k in enumerate(self.cardinalities):
             seen = {u}
@@ -126,13 +129,9 @@ class GrowingForest:
                     if (place, target) not in sent:
                         sent[place, target] = rows @ self._step(steps, known, place, source, target)
                     inflow[place, after] = sent[place, target]
-
-    def triples(self) -> Iterator[Scope]:
-        """Yield each triple inside a clique once."""
-        found: set[Scope] = set()
-        for clique in self.cliques:
-            found.update(combinations(sorted(clique), 3))
-        return iter(sorted(found))
+        for triple in sorted({each for scope in scopes for each in combinations(scope, 3)}):
+            place = min(set.intersection(*(self._holders[v] for v in triple)))
+            yield triple, 0, margin(known[place], scopes[place], triple)
 
     def _outward(self, u: int, reach: int) -> Iterator[tuple[int, int | None, int]]:
         """Yield cliques in order of distance from those of u: position, predecessor, and the cells on the path."""
@@ -167,19 +166,6 @@ class GrowingForest:
             ).reshape(rows, columns)
             steps[key] = joint / np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         return steps[key]
-
-    def _clique_tables(self, effects: Effects, beta: FloatArray) -> list[FloatArray]:
-        scopes = [self._scope(place) for place in range(len(self.cliques))]
-        engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
-        potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
-        return split_tables(self.cardinalities, scopes, engine.marginals(potentials)[1][effects.cells :])
-
-    def margins(self, effects: Effects, beta: FloatArray, scopes: Sequence[Scope]) -> Iterator[FloatArray]:
-        """Yield the model's tables of scopes inside cliques."""
-        known = self._clique_tables(effects, beta)
-        for scope in scopes:
-            place = min(set.intersection(*(self._holders[v] for v in scope)))
-            yield margin(known[place], self._scope(place), scope)
 
     def _path(self, u: int, v: int) -> list[int]:
         """Return the cliques that u must enter to share one with v."""

@@ -56,7 +56,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
+from bayesprivmrf.learning.rounds.cell_errors import ONE_SIDED, Unmeasured
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     carried,
@@ -219,11 +219,12 @@ class Rounds:
         chosen = self._choose(scopes, misfits - allowed, number, choosing) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
             if not self.plan.is_wide:
-                allowed = allowance(cells, tables_noise(self.plan, measuring, 1), 1.5)
-                allowed, (largest, deviation) = allowed + self._of_noise(scopes), self._largest
-                self.unmeasured.by_count(
-                    self.fit, scopes, allowed / STEPS, largest / STEPS, deviation / STEPS
+                allowed = allowance(cells, tables_noise(self.plan, measuring, 1), 1.5) + self._of_noise(
+                    scopes
                 )
+                largest, deviation = self._largest
+                bounds = allowed + largest + ONE_SIDED * deviation
+                self.unmeasured.keep(self.fit, scopes, bounds / STEPS)
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         rho_of_tables = self.filter.left if is_last else measuring

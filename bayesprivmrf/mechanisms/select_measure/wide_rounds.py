@@ -65,16 +65,13 @@ class WideRounds(Rounds):
         ]
         within, costs = [], [cards[u] * cards[v] for u, v in across]
         reach = min(left, plan.maximum_cells // 64)  # a pair within a part may add this many cells
-        for pair, cost, table in forest.near(effects, beta, reach):
+        for scope, cost, table in forest.near(effects, beta, reach):
             if table.size <= plan.maximum_cells:
-                within.append(pair)
+                within.append(scope)
                 costs.append(cost)
-                self._expected[pair] = expected_counts(table, self.fit.total)
-        triples = [c for c in forest.triples() if math.prod(cards[v] for v in c) <= plan.maximum_cells]
-        for scope, table in zip(triples, forest.margins(effects, beta, triples), strict=True):
-            self._expected[scope] = expected_counts(table, self.fit.total)
-        self._costs = np.array(costs + [0] * len(triples), dtype=np.int64)
-        return across + within + triples
+                self._expected[scope] = expected_counts(table, self.fit.total)
+        self._costs = np.array(costs, dtype=np.int64)
+        return across + within
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return the misfit of each table to the model: sensitive."""
