@@ -21,7 +21,6 @@ noisy with a budget of its own.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -139,15 +138,10 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
         Number of records N.
     """
     error = variance + 1 / total
-    ridges = np.zeros(len(sets))
-    for k in range(1, sets.order + 1):
-        level = slice(*sets.offsets[k : k + 2])
-        if len(sets.levels[k]):
-            chance = error * (1 + math.sqrt(2 / len(sets.levels[k])))
-            signal = float(np.mean(means[level] ** 2)) - chance
-            # the squared prior deviation is at least a hundredth of the error variance
-            ridges[level] = error / max(signal, 0.01 * error)
-    return ridges
+    counts = np.maximum(np.bincount(sets.orders), 1)
+    signals = np.bincount(sets.orders, weights=means**2) / counts - error * (1 + np.sqrt(2 / counts))
+    # the squared prior deviation is at least a hundredth of the error variance
+    return (error / np.maximum(signals, 0.01 * error))[sets.orders] * (sets.orders > 0)
 
 
 def fit_parities(

@@ -62,7 +62,6 @@ from bayesprivmrf.learning.rounds.fit import (
     carried,
     fit_tables,
     maximal,
-    unfinished,
 )
 from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, parts_of
@@ -163,7 +162,7 @@ class Rounds:
         self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
         last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
         tables = [each.merged(self.merging) for each in self.tables]
-        self.fit = unfinished(cards, tables, last, total=self.total)
+        self.fit = fit_tables(cards, tables, last, total=self.total, iterations=0)
 
     # single variables
 
