@@ -47,6 +47,7 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.kernels import by_kernel
 
 # An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
@@ -103,19 +104,18 @@ def dual_e_step(
     """
     free = evidence.possible
     total = evidence.total
-    is_box = evidence.is_absolute[free]
-    scale = evidence.spread([law.scale for law in evidence.noise])[free]
-    with np.errstate(divide="ignore"):
-        reach = np.where(is_box, steps / scale, np.inf)
-    pull = np.where(is_box, 0.0, scale**2) / (steps * total)
+    kernels, scale = evidence.kernels[free], evidence.spread([law.scale for law in evidence.noise])[free]
+    reach = steps * by_kernel(kernels, lambda kernel, scale: kernel.reach(scale), scale)
     wanted = evidence.noisy_counts[free] / total
     full = np.zeros(len(free))
 
     def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
         full[free] = tilt
         log_partition, marginals = engine.marginals(potentials + evidence.scattered(full))
-        value = float(log_partition - wanted @ tilt + 0.5 * (tilt @ (pull * tilt)))
-        return value, evidence.gathered(marginals)[free] - wanted + pull * tilt
+        # the noise's log density, taken `steps` times, has the conjugate steps c(g / steps)
+        pull, pulled = by_kernel(kernels, lambda kernel, *at: kernel.conjugate(*at), tilt / steps, scale)
+        value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
+        return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
     deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)

@@ -14,6 +14,7 @@ from scipy.optimize import linprog, minimize
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
 from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
+from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -245,9 +246,9 @@ def test_expected_residual_matches_simulation(scale):
     for sampling in (0.0, 1.0, 900.0):
         draws = rng.laplace(0, scale, 400_000) + np.sqrt(sampling) * rng.normal(size=400_000)
         error = np.abs(draws).std() / np.sqrt(draws.size)
-        value = float(discrepancy.expected_residual(np.array(scale), np.array(True), np.array(sampling)))
+        value = float(discrepancy.expected_residual(np.array(scale), np.array(ABSOLUTE), np.array(sampling)))
         assert abs(np.abs(draws).mean() - value) < 4.5 * error  # two-sided level below 1e-5
-    gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(False), np.array(16.0)))
+    gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(SQUARE), np.array(16.0)))
     assert gaussian == pytest.approx(5 * np.sqrt(2 / np.pi))
 
 

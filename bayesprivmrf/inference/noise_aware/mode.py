@@ -181,7 +181,7 @@ class Search:
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.evidence.total)
         warn_if_slow(
-            self.means, self.objective.likelihood.is_laplace, self.objective.is_dense, self.settings.rounds
+            self.means, self.objective.likelihood.kernels, self.objective.is_dense, self.settings.rounds
         )
         # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
         given = 1.0 if self.settings.scale is None else self.settings.scale
