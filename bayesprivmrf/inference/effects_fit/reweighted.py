@@ -27,8 +27,6 @@ may learn the precisions of the prior in the first rounds, from the estimate and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -65,45 +63,6 @@ _ENDED = 1e-4
 
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT, _LARGEST = 500, 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    r"""The weights :math:`W = (\Sigma/N + V)^{-1} = (L L')^{-1}` of noisy means, and a step of Fisher's scoring.
-
-    Parameters
-    ----------
-    factor
-        L, lower triangular, shape (d, d).
-    inner
-        :math:`L^{-1} \Sigma`, shape (d, d).
-    """
-
-    factor: FloatArray
-    inner: FloatArray
-
-    @classmethod
-    def by(cls, covariance: FloatArray, noise: FloatArray, total: float) -> Self:
-        """Return the weights by the covariance of one record's effects, that of the noise, and N records."""
-        return cls.keeping(cholesky(covariance / total + noise, lower=True), covariance)
-
-    @classmethod
-    def keeping(cls, factor: FloatArray, covariance: FloatArray) -> Self:
-        """Return the same weights together with another covariance."""
-        return cls(factor=factor, inner=solve_triangular(factor, covariance, lower=True))
-
-    @property
-    def information(self) -> FloatArray:
-        """ΣWΣ, shape (d, d)."""
-        return self.inner.T @ self.inner
-
-    def whitened(self, missed: FloatArray) -> FloatArray:
-        """Return L⁻¹ times the differences of noisy means from those of the model."""
-        return solve_triangular(self.factor, missed, lower=True)
-
-    def score(self, missed: FloatArray) -> FloatArray:
-        """Return ΣW times the differences of the means: the gradient of the log likelihood."""
-        return self.inner.T @ self.whitened(missed)
 
 
 def needs_reweighting(
@@ -174,29 +133,34 @@ def reweighted_fit(
     precision = np.full(effects.size, 1 / prior**2)
     beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
     average, last, moved, rounds = np.zeros(effects.size), np.zeros(effects.size), np.inf, 0
-    weighed, curvature = None, None
+    factor = inner = np.zeros((0, 0))  # L of Σ/N + V = L L', so that W = (L L')⁻¹, and L⁻¹ Σ
+    curvature = None
+
+    def whitened(mu: FloatArray) -> FloatArray:
+        return solve_triangular(factor, means - mu, lower=True)
 
     def value(at: FloatArray, mu: FloatArray) -> float:
-        assert weighed is not None
-        strain = weighed.whitened(means - mu)
+        strain = whitened(mu)
         return float(strain @ strain + precision @ at**2) / 2
 
     for rounds in range(1, _ROUNDS + 1):
         is_weighed = rounds <= most_weighed
         is_fresh = is_weighed or moments.has_covariance
-        if is_fresh or weighed is None or curvature is None:
+        if is_fresh or curvature is None:
             mu, covariance = moments.expanded(beta)
-            if is_weighed or weighed is None:
-                weighed = Weighed.by(covariance, covariance_of_noise, total)
-            else:  # later rounds keep W, so that Q is one function and they can end
-                weighed = Weighed.keeping(weighed.factor, covariance)
-            curvature = DenseCurvature(information=weighed.information, prior=precision)
+            if (
+                is_weighed or curvature is None
+            ):  # later rounds keep W, so that Q is one function and they can end
+                factor = cholesky(covariance / total + covariance_of_noise, lower=True)
+            inner = solve_triangular(factor, covariance, lower=True)
+            information = inner.T @ inner  # ΣWΣ
+            curvature = DenseCurvature(information=information, prior=precision)
             if learned is not None and 1 < rounds <= most_learned:
                 precision = learned(beta, curvature.variances)
-                curvature = DenseCurvature(information=weighed.information, prior=precision)
+                curvature = DenseCurvature(information=information, prior=precision)
         else:
             mu = moments.means(beta)[1]
-        step = curvature.solve(weighed.score(means - mu) - precision * beta)
+        step = curvature.solve(inner.T @ whitened(mu) - precision * beta)
         moved = float(np.abs(step).max(initial=0.0))
         is_full = is_fresh and (rounds <= _WEIGHED or step @ last >= 0)  # late steps may alternate
         share = min(1.0 if is_full else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
@@ -224,9 +188,10 @@ def reweighted_fit(
     off = 0.0
     if is_exact and moments.has_covariance:  # the largest step that remains, in posterior standard deviations
         mu, covariance = moments.expanded(found)
-        weighed = Weighed.by(covariance, covariance_of_noise, total)
-        curvature = DenseCurvature(information=weighed.information, prior=precision)
-        step = curvature.solve(weighed.score(means - mu) - precision * found)
+        factor = cholesky(covariance / total + covariance_of_noise, lower=True)
+        inner = solve_triangular(factor, covariance, lower=True)
+        curvature = DenseCurvature(information=inner.T @ inner, prior=precision)
+        step = curvature.solve(inner.T @ whitened(mu) - precision * found)
         off = float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))
     if off > _NEAR:
         well = "approximate"
