@@ -73,20 +73,16 @@ class GrowingForest:
     def add(self, u: int, v: int) -> None:
         """Change the forest so that one clique contains a pair."""
         self.cells += self.cost(u, v)
-        if self.parts[u] != self.parts[v]:
-            self._join(u, v)
+        if self.parts[u] == self.parts[v]:
+            for place in self._path(u, v):
+                self.cliques[place].add(u)
+                self._holders[u].add(place)
             return
-        for place in self._path(u, v):
-            self.cliques[place].add(u)
-            self._holders[u].add(place)
-
-    def _join(self, u: int, v: int) -> None:
         place = len(self.cliques)
         self.cliques.append({u, v})
         self.links.append(set())
         for w in (u, v):
             self._link(place, min(self._holders[w]))
-        for w in (u, v):
             self._holders[w].add(place)
         self.parts[self.parts == self.parts[v]] = self.parts[u]
 

@@ -39,7 +39,6 @@ from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
-from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
@@ -174,12 +173,18 @@ def rounds_plan(
     must = f"be at least the {singles:,} cells of the tables of single variables"
     remedy = "allow more, or merge states"
     require(singles <= most, "maximum_cells", must, f"{maximum_cells:,}", remedy, error=ModelTooLargeError)
+    scopes = None
+    if workload is not None:
+        found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
+        for scope in found if model.cliques_declared else ():
+            model.parent(scope)
+        scopes = tuple(sorted(found, key=lambda scope: (len(scope), scope)))
     rounds = RoundsPlan(
         declared=model.cardinalities,
         rho=plan.learning,
         adjacency=adjacency,
         inside=model.scopes if model.cliques_declared else None,
-        workload=_positions(model, workload),
+        workload=scopes,
         maximum_cells=most,
         memory=1 << 29,  # bytes of exact inference in the model of declared states
         rules=plan.merge_rules,
@@ -196,18 +201,6 @@ def no_pair() -> ModelError:
         "`network` must have two variables with two or more states, inside one clique if cliques are declared, got "
         "no such pair; declare more."
     )
-
-
-def _positions(
-    model: ModelSpecification, workload: Iterable[Clique] | None
-) -> tuple[tuple[int, ...], ...] | None:
-    if workload is None:
-        return None
-    found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
-    if model.cliques_declared:
-        for scope in found:
-            model.parent(scope)
-    return tuple(sorted(found, key=lambda scope: (len(scope), scope)))
 
 
 def require_noise(plan: RoundsPlan) -> None:
