@@ -165,12 +165,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
         self._require_plain(specification)
-        # seven arrays of all pairs of states; for a graph six more for each two states of a pair, and each stratum
+        # seven arrays of all pairs of states; for a graph six for each two states of a pair, and each stratum
         cards = specification.cardinalities
-        bytes_ = 7 * 8 * sum(k - 1 for k in cards) ** 2
-        if self.order is not None:
-            beside = sum(cards) if self.given == 2 or self.order > 2 else 1
-            bytes_ += 6 * 8 * max(cards) ** self.order * sum(cards) * beside
+        arrays = 7 if self.order is None else 6 * max(cards) ** self.order
+        bytes_ = 8 * arrays * (sum(cards) if self.order else sum(k - 1 for k in cards)) ** 2
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
         chooses = self.threshold == "gap"  # a share of the budget chooses a threshold with noise
