@@ -18,8 +18,8 @@ from bayesprivmrf.learning.structure.dependence_graph import (
     stable_graph,
     stable_tree,
 )
+from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.strata import UNIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -165,10 +165,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
         self._require_plain(specification)
-        # seven arrays of all pairs of states; for a graph six for each two states of a pair, and each stratum
-        cards = specification.cardinalities
-        arrays = 7 if self.order is None else 6 * max(cards) ** self.order
-        bytes_ = 8 * arrays * (sum(cards) if self.order else sum(k - 1 for k in cards)) ** 2
+        # arrays of all pairs of states; for a graph one more for each two states of a pair
+        most = max(specification.cardinalities)
+        arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
+        bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
         chooses = self.threshold == "gap"  # a share of the budget chooses a threshold with noise

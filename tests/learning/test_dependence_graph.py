@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import (
     LARGEST,
     UNIT,
-    Strata,
+    PackedRecords,
     dependence_graph,
     excess_range,
     stable_graph,
@@ -130,8 +130,8 @@ def test_a_record_moves_a_score_by_at_most_four_and_nearly_by_four():
         for counts in (before, np.array([1, 999])):
             records = cells[counts > 0], counts[counts > 0], (2, 2, 2, 2)
             alone = int(marginal_scores(*records)[0, 1])
-            strata = Strata.of(*records)
-            moved.append(strata.least_of_largest(0, 1, given, 0, 2**62) if given else alone)
+            packed = PackedRecords.of(*records)
+            moved.append(packed.least_of_largest(0, 1, given, 0, 2**62) if given else alone)
         assert 3.99 * UNIT < moved[1] - moved[0] <= 4 * UNIT
 
 
@@ -142,13 +142,13 @@ def test_scores_of_very_many_records_are_exact(cards):
     counts = rng.multinomial(LARGEST - 10**9, rng.dirichlet(np.full(len(cells), 0.5)))
     counts[0] += LARGEST - 1 - counts.sum()
     table = table_of(counts, cards, cells)
-    strata = Strata.of(cells, counts, cards)
+    packed = PackedRecords.of(cells, counts, cards)
     for i, j in combinations(range(4), 2):
         others = [v for v in range(4) if v not in (i, j)]
         assert marginal_scores(cells, counts, cards)[i, j] == direct_score(table, i, j, ())
         for given in (1, 2):
             direct = min(direct_score(table, i, j, some) for some in combinations(others, given))
-            assert strata.least_of_largest(i, j, given, 0, 2**62) == direct
+            assert packed.least_of_largest(i, j, given, 0, 2**62) == direct
 
 
 def test_records_beyond_a_number_are_not_told_apart():

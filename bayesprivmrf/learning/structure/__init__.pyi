@@ -11,16 +11,16 @@ from .dependence_graph import (
     stable_tree,
     tree_and_distance,
 )
+from .packed_records import UNIT, PackedRecords
 from .released import ReleasedGraph
-from .strata import UNIT, Strata
 
 __all__ = [
     "LARGEST",
     "THRESHOLDS",
     "UNIT",
+    "PackedRecords",
     "PairScores",
     "ReleasedGraph",
-    "Strata",
     "excess_range",
     "gap_range",
     "graphs_to_choose",

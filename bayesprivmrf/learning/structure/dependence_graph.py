@@ -112,7 +112,7 @@ from typing import Self
 import numpy as np
 
 from bayesprivmrf.learning.select_measure.measurement import absolute_sums, pair_sums
-from bayesprivmrf.learning.structure.strata import UNIT, Strata
+from bayesprivmrf.learning.structure.packed_records import UNIT, PackedRecords
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
@@ -281,13 +281,13 @@ class PairScores:
         """
         records = int(counts.sum())
         level = threshold * records
-        strata = Strata.of(codes, counts, cardinalities)
+        packed = PackedRecords.of(codes, counts, cardinalities)
         marginal = marginal_scores(codes, counts, cardinalities)
         stop = -1 if enough is None else level - enough
         found = []
         pairs = _in_order(marginal, level)
         for i, j in pairs:
-            score = _score(strata, i, j, int(marginal[i, j]), given, order, stop)
+            score = _score(packed, i, j, int(marginal[i, j]), given, order, stop)
             found.append(score)
             if score <= level:
                 stop = max(stop, score)
@@ -378,13 +378,13 @@ def marginal_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence
     return scaled // records * UNIT + scaled % records * UNIT // records
 
 
-def _score(strata: Strata, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:
+def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:
     """Return the score of a pair, or any number between the score and `stop`."""
     # with pairs alone nothing else is given, and the score given nothing is the marginal one
-    score = marginal if order == 2 else max(marginal, strata.least_of_largest(i, j, 0, order - 2, 2**62))
+    score = marginal if order == 2 else max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
     for size in range(1, given + 1):
         if score > stop:
-            score = min(score, strata.least_of_largest(i, j, size, order - 2, score))
+            score = min(score, packed.least_of_largest(i, j, size, order - 2, score))
     return score
 
 
