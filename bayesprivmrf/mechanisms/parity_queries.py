@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, require, require_memory, whole_number
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
+from bayesprivmrf.learning.parities import multiplicative_weights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
@@ -124,7 +124,8 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             (law,) = discrete_gaussian_laws([1.0], plan.learning, sensitivity)
         if self.method == "pmw":
             what = f"multiplicative weights over {sets.variables} variables"
-            needed = MultiplicativeWeights.memory_bytes(sets.variables, rounds)
+            # four arrays of 2^p numbers, and 2^p signs for each round
+            needed = (32 + rounds) * 2**sets.variables
             require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)
         if self.method != "gaussian":
             for number in (1, rounds):
@@ -147,8 +148,8 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             details["rounds"] = rounds
             counted = parity_sums(exact.spins, exact.counts, sets)
             choice, measurement = self._scales(plan, rounds)
-            algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
-            sums = total * algorithm.expectations(counted, sets, total, source)
+            settings = {"rounds": rounds, "choice_scale": choice, "measurement": measurement}
+            sums = total * multiplicative_weights(counted, sets, total, source, **settings)
             details |= stopped_details()
         # the noise of the number of records: none, its own, or that of all sums
         total_law = NoNoise() if plan.is_total_public else plan.total_noise or law

@@ -162,11 +162,6 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
             order=whole_number("order", order, 2, 4, remedy="take cliques of four at most"),
         )
 
-    @property
-    def _chooses(self) -> bool:
-        """True if a share of the budget chooses a threshold with noise."""
-        return self.threshold == "gap"
-
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
         self._require_plain(specification)
@@ -176,9 +171,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
-        (law,) = discrete_laplace_laws([1.0 - _CHOOSING * self._chooses], self.epsilon, 1)
+        chooses = self.threshold == "gap"  # a share of the budget chooses a threshold with noise
+        (law,) = discrete_laplace_laws([1.0 - _CHOOSING * chooses], self.epsilon, 1)
         choice = None
-        if self._chooses:
+        if chooses:
             # the scale at which the choice of a threshold costs its share, including the rounding of its noise
             slack, must = (
                 _CHOOSING * self.epsilon - 2 * ROUNDING,

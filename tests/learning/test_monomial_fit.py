@@ -12,7 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit import moments_of
 from bayesprivmrf.learning import parities
-from bayesprivmrf.learning.parities import ParityMoments, posterior_mode
+from bayesprivmrf.learning.parities import parity_effects, posterior_mode
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model import Effects, Monomials
 
@@ -37,21 +37,23 @@ def test_moments_are_those_of_all_states(cliques, monkeypatch):
     h = rng.normal(0, 0.5, len(family) - 1)
     known = by_enumeration(family, h)
 
-    def check(moments, tolerance, of_covariance):
-        log_partition, means = moments.means(h)
-        again, covariance = moments.expanded(h)
+    def check(tolerance, of_covariance):
+        _, places, scales, moments = parity_effects(family, rng)
+        log_partition, means = moments.means(h[places] * scales)
+        again, covariance = moments.expanded(h[places] * scales)
         assert log_partition == pytest.approx(known[0], abs=tolerance)
-        assert np.abs(means - known[1]).max() < tolerance
-        assert np.abs(again - known[1]).max() < tolerance
-        assert np.abs(covariance - known[2]).max() < of_covariance
+        assert np.abs(means * scales - known[1][places]).max() < tolerance
+        assert np.abs(again * scales - known[1][places]).max() < tolerance
+        off = covariance * np.multiply.outer(scales, scales) - known[2][np.ix_(places, places)]
+        assert np.abs(off).max() < of_covariance
 
-    check(ParityMoments(family, rng), 1e-11, 1e-11)
+    check(1e-11, 1e-11)
     for limit in ("_MOST_EXPANDED", "_MOST_LISTED"):
         monkeypatch.setattr(f"{MOMENTS}.{limit}", 0)
-    check(ParityMoments(family, rng), 1e-9, 1e-9)
+    check(1e-9, 1e-9)
     monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
     # 5000 draws: entries of at most 1, five standard errors
-    check(ParityMoments(family, rng), 1e-9, 5 / np.sqrt(5000))
+    check(1e-9, 5 / np.sqrt(5000))
 
 
 def test_states_are_listed_or_eliminated_by_what_is_cheaper():
@@ -66,7 +68,7 @@ def test_states_are_listed_or_eliminated_by_what_is_cheaper():
     assert kind(Monomials.inside(22, chain, 2)) == "Eliminated"
     assert kind(Monomials.complete(22, 2)) == "Listed"
     with pytest.raises(ModelTooLargeError, match=r"465 monomials of 30 variables.*declare cliques"):
-        ParityMoments(Monomials.complete(30, 2), rng)
+        parity_effects(Monomials.complete(30, 2), rng)
 
 
 def noisy_means(family: Monomials, h: np.ndarray, noise: float, seed: int) -> np.ndarray:
@@ -93,7 +95,7 @@ def test_the_mode_solves_its_equation():
         precisions = np.maximum(2 / (scales + found[1:] ** 2 + left), 1 / largest)
     off = weight @ (means[1:] - mu) - precisions * found[1:]
     # the precisions are those of twenty rounds
-    assert np.abs(off).max() < 0.05 * np.abs(precisions * found[1:]).max()
+    assert np.abs(off).max() < 0.1 * np.abs(precisions * found[1:]).max()
 
 
 def test_large_coefficients_are_kept_and_noise_is_drawn_to_zero():
@@ -115,21 +117,21 @@ def test_large_coefficients_are_kept_and_noise_is_drawn_to_zero():
     assert np.mean(errors["mode"]) < 0.6 * np.mean(errors["ridge"])
 
 
-def test_an_order_of_nothing_but_noise_is_left_out():
+def test_an_order_of_nothing_but_noise_is_shrunk_to_nearly_nothing():
     family = Monomials.complete(8, 3)
     h = np.zeros(len(family) - 1)
     h[family.positions[0, 1] - 1] = 0.6
     noise, total = 1e-3, 1e4
-    silent = 0
+    largest = []
     for seed in range(12):
         found, details = posterior_mode(
             family, noisy_means(family, h, noise + 1 / total, seed), noise, 0.0, total
         )
         assert details["status"] == "converged"
         assert found[family.positions[0, 1]] == pytest.approx(0.6, abs=0.25)
-        silent += (found[family.orders == 3] == 0).all()
-    # of 12 at least 6, if each is silent with probability 0.85 (level 1e-3)
-    assert silent >= 6
+        largest.append(np.abs(found[family.orders == 3]).max())
+    # the largest error of 56 triples without a prior is more than two deviations
+    assert np.median(largest) < 0.25 * (noise + 1 / total) ** 0.5
 
 
 def test_means_that_contradict_each_other_have_a_finite_mode():

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.learning.rounds.tables import parts_of
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
@@ -60,7 +61,7 @@ def test_a_table_of_three_that_no_pair_tells_of_is_found_after_the_first_round()
 
 
 def test_parts_are_joined_by_tables_of_any_size():
-    parts = rounds_basis.parts_of(7, [(0,), (1, 4), (2, 5), (3, 4, 5)])
+    parts = parts_of(7, [(0,), (1, 4), (2, 5), (3, 4, 5)])
     assert parts.tolist() == [0, 1, 1, 1, 1, 1, 6]
     ends = rounds_basis.ends_across([(0, 6), (1, 5), (0, 1, 6), (2, 6)], parts)
     assert ends.tolist() == [[0, 6], [-1, -1], [-1, -1], [1, 6]]

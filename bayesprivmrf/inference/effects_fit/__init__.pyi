@@ -1,6 +1,6 @@
 from .fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow, ridge_mode
 from .moments import Eliminated, ExactMoments, Inference, Listed, Moments, Product, margin, moments_of
-from .reweighted import Weighed, needs_reweighting, reweighted_fit
+from .reweighted import needs_reweighting, reweighted_fit
 from .sampled import NOTHING_FIXED, Fixed, Sampled, Scope, features_of
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Product",
     "Sampled",
     "Scope",
-    "Weighed",
     "closed_form",
     "features_of",
     "fit_means",

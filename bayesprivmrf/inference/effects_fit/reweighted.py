@@ -20,13 +20,13 @@ is 0 there. Each round takes the Gauss-Newton step
 :math:`(\Sigma W \Sigma + I/\tau^2)^{-1} (\Sigma W (t - \mu) - \beta/\tau^2) = (\Sigma + P)^{-1} (t - \mu - P \beta)`,
 halved until Q falls: far from the mode, a full one may well end where all variables agree and nothing has a
 curvature. The first rounds compute W anew, the later ones keep it and run to convergence. Where Σ is too costly, the
-first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved.
+first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved. A caller
+may learn the precisions of the prior in the first rounds, from the estimate and its variances.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -47,7 +47,7 @@ _DRAWN = 12
 # Last rounds whose estimates are averaged where means are drawn
 _AVERAGED = 20
 
-# Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round
+# Largest change of a coordinate, nats; share of a step that turns back or whose curvature is of an earlier round
 _LARGEST_STEP, _DAMPED = 0.5, 0.5
 
 
@@ -63,45 +63,6 @@ _ENDED = 1e-4
 
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT, _LARGEST = 500, 2000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weighed:
-    r"""The weights :math:`W = (\Sigma/N + V)^{-1} = (L L')^{-1}` of noisy means, and a step of Fisher's scoring.
-
-    Parameters
-    ----------
-    factor
-        L, lower triangular, shape (d, d).
-    inner
-        :math:`L^{-1} \Sigma`, shape (d, d).
-    """
-
-    factor: FloatArray
-    inner: FloatArray
-
-    @classmethod
-    def by(cls, covariance: FloatArray, noise: FloatArray, total: float) -> Self:
-        """Return the weights by the covariance of one record's effects, that of the noise, and N records."""
-        return cls.keeping(cholesky(covariance / total + noise, lower=True), covariance)
-
-    @classmethod
-    def keeping(cls, factor: FloatArray, covariance: FloatArray) -> Self:
-        """Return the same weights together with another covariance."""
-        return cls(factor=factor, inner=solve_triangular(factor, covariance, lower=True))
-
-    @property
-    def information(self) -> FloatArray:
-        """ΣWΣ, shape (d, d)."""
-        return self.inner.T @ self.inner
-
-    def whitened(self, missed: FloatArray) -> FloatArray:
-        """Return L⁻¹ times the differences of noisy means from those of the model."""
-        return solve_triangular(self.factor, missed, lower=True)
-
-    def score(self, missed: FloatArray) -> FloatArray:
-        """Return ΣW times the differences of the means: the gradient of the log likelihood."""
-        return self.inner.T @ self.whitened(missed)
 
 
 def needs_reweighting(
@@ -138,6 +99,8 @@ def reweighted_fit(
     generator: np.random.Generator,
     inference: Inference,
     start: FloatArray | None = None,
+    *,
+    learned: Callable[[FloatArray, FloatArray], FloatArray] | None = None,
 ) -> PairFit:
     """Return the mode, with weights that are updated at the estimate.
 
@@ -146,46 +109,62 @@ def reweighted_fit(
     effects
         The model's coordinates.
     means, noises
-        t, and the variance of the noise on it, shape (d,).
+        t, and the variance of the noise on it, shape (d,), or its covariance.
     total
         N, records.
     prior
-        τ, nats.
+        τ, nats; where scales are learned, the one to begin with.
     generator
         Generator of the Gibbs sampler.
     inference
         How means and covariances are found.
     start
         β to begin at, held to two prior deviations; 0 by default.
+    learned
+        Precision of each coordinate's prior given the estimate and the diagonal of its covariance, for the rounds
+        that compute W anew; by default it stays.
     """
+    covariance_of_noise = np.diag(noises) if noises.ndim == 1 else noises
     sampled = None if inference == "exact" else Sampled(effects, generator)
     is_exact, moments = sampled is None, sampled or moments_of(effects, generator)
-    most_weighed = _WEIGHED if moments.has_covariance else _DRAWN
+    most_learned = most_weighed = _WEIGHED if moments.has_covariance else _DRAWN
+    if learned is not None and moments.has_covariance:
+        most_weighed = _ROUNDS  # the scales are those of these weights, which follow the estimate to its end
     precision = np.full(effects.size, 1 / prior**2)
     beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
-    average, moved, rounds = np.zeros(effects.size), np.inf, 0
-    weighed, curvature = None, None
+    average, last, moved, rounds = np.zeros(effects.size), np.zeros(effects.size), np.inf, 0
+    factor = inner = np.zeros((0, 0))  # L of Σ/N + V = L L', so that W = (L L')⁻¹, and L⁻¹ Σ
+    curvature = None
+
+    def whitened(mu: FloatArray) -> FloatArray:
+        return solve_triangular(factor, means - mu, lower=True)
 
     def value(at: FloatArray, mu: FloatArray) -> float:
-        assert weighed is not None
-        strain = weighed.whitened(means - mu)
-        return float(strain @ strain + at @ at / prior**2) / 2
+        strain = whitened(mu)
+        return float(strain @ strain + precision @ at**2) / 2
 
     for rounds in range(1, _ROUNDS + 1):
         is_weighed = rounds <= most_weighed
         is_fresh = is_weighed or moments.has_covariance
-        if is_fresh or weighed is None or curvature is None:
+        if is_fresh or curvature is None:
             mu, covariance = moments.expanded(beta)
-            if is_weighed or weighed is None:
-                weighed = Weighed.by(covariance, np.diag(noises), total)
-            else:  # later rounds keep W, so that Q is one function and they can end
-                weighed = Weighed.keeping(weighed.factor, covariance)
-            curvature = DenseCurvature(information=weighed.information, prior=precision)
+            if (
+                is_weighed or curvature is None
+            ):  # later rounds keep W, so that Q is one function and they can end
+                factor = cholesky(covariance / total + covariance_of_noise, lower=True)
+            inner = solve_triangular(factor, covariance, lower=True)
+            information = inner.T @ inner  # ΣWΣ
+            curvature = DenseCurvature(information=information, prior=precision)
+            if learned is not None and 1 < rounds <= most_learned:
+                precision = learned(beta, curvature.variances)
+                curvature = DenseCurvature(information=information, prior=precision)
         else:
             mu = moments.means(beta)[1]
-        step = curvature.solve(weighed.score(means - mu) - precision * beta)
+        step = curvature.solve(inner.T @ whitened(mu) - precision * beta)
         moved = float(np.abs(step).max(initial=0.0))
-        share = min(1.0 if is_fresh else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
+        is_full = is_fresh and (rounds <= _WEIGHED or step @ last >= 0)  # late steps may alternate
+        share = min(1.0 if is_full else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
+        last = step
         # far from the mode a full step may end where nothing has a curvature; drawn means do not show a fall of Q
         if is_exact and is_fresh and moved >= _ENDED:
             here = value(beta, mu)
@@ -197,7 +176,8 @@ def reweighted_fit(
         beta = beta + share * step
         if rounds > _ROUNDS - _AVERAGED:  # drawn means never settle: the average has less of their noise
             average += beta / _AVERAGED
-        if is_exact and moved < _ENDED and (moments.has_covariance or not is_weighed):
+        is_settled = moments.has_covariance and (learned is None or rounds > most_learned)
+        if is_exact and moved < _ENDED and (is_settled or not is_weighed):
             break
     found = np.nan_to_num(beta if is_exact else average)
     if sampled is None:
@@ -208,9 +188,10 @@ def reweighted_fit(
     off = 0.0
     if is_exact and moments.has_covariance:  # the largest step that remains, in posterior standard deviations
         mu, covariance = moments.expanded(found)
-        weighed = Weighed.by(covariance, np.diag(noises), total)
-        curvature = DenseCurvature(information=weighed.information, prior=precision)
-        step = curvature.solve(weighed.score(means - mu) - precision * found)
+        factor = cholesky(covariance / total + covariance_of_noise, lower=True)
+        inner = solve_triangular(factor, covariance, lower=True)
+        curvature = DenseCurvature(information=inner.T @ inner, prior=precision)
+        step = curvature.solve(inner.T @ whitened(mu) - precision * found)
         off = float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))
     if off > _NEAR:
         well = "approximate"

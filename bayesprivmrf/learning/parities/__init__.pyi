@@ -1,13 +1,13 @@
-from .fit import MonomialsByParities, MultiplicativeWeights, default_ridges, fit_parities
-from .mode import ParityMoments, noisy_parity_sums, parity_rows, parity_sums, posterior_mode, walsh_hadamard
+from .fit import MonomialsByParities, default_ridges, fit_parities, multiplicative_weights
+from .mode import noisy_parity_sums, parity_effects, parity_rows, parity_sums, posterior_mode, walsh_hadamard
 
 __all__ = [
     "MonomialsByParities",
-    "MultiplicativeWeights",
-    "ParityMoments",
     "default_ridges",
     "fit_parities",
+    "multiplicative_weights",
     "noisy_parity_sums",
+    "parity_effects",
     "parity_rows",
     "parity_sums",
     "posterior_mode",

@@ -21,7 +21,6 @@ noisy with a budget of its own.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -33,8 +32,8 @@ from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.parities.mode import (
-    ParityMoments,
     noisy_parity_sums,
+    parity_effects,
     posterior_mode,
     walsh_hadamard,
 )
@@ -139,15 +138,10 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
         Number of records N.
     """
     error = variance + 1 / total
-    ridges = np.zeros(len(sets))
-    for k in range(1, sets.order + 1):
-        level = slice(*sets.offsets[k : k + 2])
-        if len(sets.levels[k]):
-            chance = error * (1 + math.sqrt(2 / len(sets.levels[k])))
-            signal = float(np.mean(means[level] ** 2)) - chance
-            # the squared prior deviation is at least a hundredth of the error variance
-            ridges[level] = error / max(signal, 0.01 * error)
-    return ridges
+    counts = np.maximum(np.bincount(sets.orders), 1)
+    signals = np.bincount(sets.orders, weights=means**2) / counts - error * (1 + np.sqrt(2 / counts))
+    # the squared prior deviation is at least a hundredth of the error variance
+    return (error / np.maximum(signals, 0.01 * error))[sets.orders] * (sets.orders > 0)
 
 
 def fit_parities(
@@ -179,14 +173,15 @@ def fit_parities(
         Exact inference in the model does not fit.
     """
     # the generator is never used, because no covariances are requested
-    moments, size = ParityMoments(sets, np.random.default_rng(0)), len(sets) - 1
-    farthest = np.full(size, _DIVERGED)
+    _, places, scales, moments = parity_effects(sets, np.random.default_rng(0))
+    farthest = np.full(places.size, _DIVERGED)
     # most searches take 30 to 300 steps, nearly singular ones up to 1,000
     found = ridge_mode(
         moments.means,
-        np.asarray(means, dtype=float)[1:],
-        ridges[1:],
-        np.zeros(size),
+        np.asarray(means, dtype=float)[1:][places] / scales,
+        ridges[1:][places] / scales**2,
+        np.zeros(places.size),
+        unit=scales,
         bounds=(-farthest, farthest),
         gradient_tolerance=tolerance,
         iterations=3000,
@@ -197,71 +192,55 @@ def fit_parities(
         status = "converged"
     elif np.abs(found.point).max(initial=0.0) >= _DIVERGED:
         status = "diverged"
-    return np.concatenate([[0.0], found.point]), {"iterations": found.iterations, "status": status}
+    coefficients = np.zeros(len(sets))
+    coefficients[1 + places] = found.point
+    return coefficients, {"iterations": found.iterations, "status": status}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiplicativeWeights:
-    """Private multiplicative weights, with public settings.
+def multiplicative_weights(
+    sums: IntArray,
+    monomials: Monomials,
+    total: float,
+    source: NoiseSource,
+    *,
+    rounds: int,
+    choice_scale: float,
+    measurement: NoiseDistribution,
+) -> FloatArray:
+    """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
 
     Parameters
     ----------
-    rounds
-        Number of rounds T.
-    choice_scale
-        Scale of the exponential mechanism, records.
-    measurement
-        Distribution of the noise on a measured sum.
-    passes
-        Number of times that each round updates the distribution for all measured parities; fewer after many rounds.
+    sums
+        Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
+    monomials
+        The sets; p is at most 62, and the distribution has 2^p numbers.
+    total
+        Public or noisy number of records N, positive.
+    source
+        Source of the choices and of the noise.
+    rounds, choice_scale, measurement
+        Public: number of rounds T, scale of the exponential mechanism in records, and noise on a measured sum.
     """
-
-    rounds: int
-    choice_scale: float
-    measurement: NoiseDistribution
-    passes: int = 10
-
-    def expectations(
-        self, sums: IntArray, monomials: Monomials, total: float, source: NoiseSource
-    ) -> FloatArray:
-        """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
-
-        Parameters
-        ----------
-        sums
-            Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
-        monomials
-            The sets; p is at most 62, and the distribution has 2^p numbers.
-        total
-            Public or noisy number of records N, positive.
-        source
-            Source of the choices and of the noise.
-        """
-        masks = monomials.masks
-        weights = np.full(2**monomials.variables, 0.5**monomials.variables)
-        means = np.zeros(len(monomials))
-        means[0] = 1.0
-        signs: list[np.ndarray] = []
-        targets: list[float] = []
-        try:
-            for _ in range(self.rounds):
-                scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
-                chosen = 1 + int(source.choose(scores[None], self.choice_scale)[0])
-                noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
-                signs.append(_signs(int(masks[chosen]), monomials.variables))
-                targets.append(min(max(noisy / total, -1.0), 1.0))
-                # one round makes at most 200 updates, counted over all measured parities
-                passes = max(1, min(self.passes, 200 // len(signs)))
-                weights = _updated(weights, signs, targets, passes)
-                means = walsh_hadamard(weights)[masks]
-        except BaseException as error:
-            remember(error)  # keep the expectations of the last round
-        return means
-
-    @staticmethod
-    def memory_bytes(variables: int, rounds: int) -> int:
-        """Return the approximate memory in bytes: four arrays of 2^p numbers, and 2^p signs for each round."""
-        return (32 + rounds) * 2**variables
+    masks = monomials.masks
+    weights = np.full(2**monomials.variables, 0.5**monomials.variables)
+    means = np.zeros(len(monomials))
+    means[0] = 1.0
+    signs: list[np.ndarray] = []
+    targets: list[float] = []
+    try:
+        for _ in range(rounds):
+            scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
+            chosen = 1 + int(source.choose(scores[None], choice_scale)[0])
+            noisy = int(source.add(sums[chosen : chosen + 1], measurement)[0])
+            signs.append(_signs(int(masks[chosen]), monomials.variables))
+            targets.append(min(max(noisy / total, -1.0), 1.0))
+            # ten passes over all measured parities a round, or 200 updates if these are fewer
+            weights = _updated(weights, signs, targets, max(1, min(10, 200 // len(signs))))
+            means = walsh_hadamard(weights)[masks]
+    except BaseException as error:
+        remember(error)  # keep the expectations of the last round
+    return means
 
 
 def _signs(mask: int, variables: int) -> np.ndarray:

@@ -36,14 +36,9 @@ The squared scale is restricted to the range from a millionth of the error varia
 :math:`2^{2-k}`, the weak prior of `SelectMeasure`, and :math:`D_{II}` is at least :math:`2^{k-2}`. If triples are
 hardly more than noise, their prior becomes narrow, and pairs are estimated as in a model without triples.
 
-**The search.** Orders enter one after the other, with initial :math:`\tau_k^2 = 1 / D_{II} = s`. Under pure noise, no
-scale is much more likely than another, so an order is left out if nothing in it stands out when it enters. The test
-uses the standardized scores of its coefficients given those of the smaller sets. Nothing stands out if there is no
-discovery at a false discovery rate of 0.1 (Benjamini and Hochberg 1995) and the sum of squares is within two standard
-errors of its expectation. A round updates Σ, D and H and takes the Fisher scoring step
-:math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)`, of at most half a nat, shortened if the last two
-steps point in opposite directions. After twenty rounds D stays fixed, so that later rounds solve the equation above.
-With Monte Carlo covariances (`ParityMoments`) all weights stay fixed after twelve.
+**The search** is that of `bayesprivmrf.inference.effects_fit.reweighted`, which starts at 0 with
+:math:`\tau_k^2 = 1 / D_{II} = s`. Its first twenty rounds update D; later rounds solve the equation above with a
+fixed D. Where covariances are Monte Carlo estimates, all weights stay fixed after twelve.
 """
 
 from __future__ import annotations
@@ -56,8 +51,8 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, Weighed, moments_of
-from bayesprivmrf.inference.noise_aware import DenseCurvature
+from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, moments_of, reweighted_fit
+from bayesprivmrf.inference.effects_fit.moments import ExactMoments
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
@@ -185,13 +180,18 @@ def _blocks(
         yield parity_rows(block, monomials, monomials.order - 1), block, weights
 
 
-class ParityMoments:
-    r"""Moments of parities :math:`\chi_I = 2^{|I|/2} \phi_I`, with coefficients :math:`h_I = 2^{-|I|/2} \beta_I`.
+def parity_effects(
+    sets: Monomials, generator: np.random.Generator
+) -> tuple[Effects, IntArray, FloatArray, ExactMoments]:
+    r"""Return the effects of all monomials, the place of each among them, its scale, and the engine of its moments.
+
+    Parities are :math:`\chi_I = 2^{|I|/2} \phi_I` with coefficients :math:`h_I = 2^{-|I|/2} \beta_I`. Scales are
+    the factors :math:`2^{|I|/2}`; all arrays exclude the empty set and have shape (d,).
 
     Parameters
     ----------
     sets
-        The monomials. All arrays exclude the empty one and have shape (d,).
+        The monomials.
     generator
         Generator for Monte Carlo covariances where exact ones are too costly.
 
@@ -200,55 +200,22 @@ class ParityMoments:
     ModelTooLargeError
         Exact inference in the model does not fit in memory; the message has a remedy.
     """
-
-    def __init__(self, sets: Monomials, generator: np.random.Generator) -> None:
-        effects = Effects.of([2] * sets.variables, sets.largest())
-        self._scales = effect_scales(effects)
-        self._places = np.array([sets.positions[subset] for subset in effects.subsets], dtype=np.int64) - 1
-        try:
-            self._moments = moments_of(effects, generator)
-        except ModelTooLargeError:
-            p = sets.variables
-            raise ModelTooLargeError(
-                f"a model of these {len(sets) - 1:,} monomials of {p} variables must sum over up to 2^{p} states, "
-                "which does not fit in memory; declare cliques and release anew, fit order=1, or learn from the "
-                "records by SelectMeasure or PrivateFrankWolfe, which need no such sums. The released values remain "
-                "valid."
-            ) from None
-        self.is_exact = self._moments.has_covariance
-
-    def means(self, h: FloatArray) -> tuple[float, FloatArray]:
-        """Return the log partition function and the mean of each parity."""
-        log_partition, found = self._moments.means(h[self._places] * self._scales)
-        return log_partition, self._of_parities(found)
-
-    def expanded(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the means and the covariance of one record's parities."""
-        means, covariance = self._moments.expanded(h[self._places] * self._scales)
-        found = np.empty_like(covariance)
-        found[np.ix_(self._places, self._places)] = covariance * np.multiply.outer(self._scales, self._scales)
-        return self._of_parities(means), found
-
-    def _of_parities(self, means: FloatArray) -> FloatArray:
-        found = np.empty_like(means)
-        found[self._places] = means * self._scales
-        return found
+    effects = Effects.of([2] * sets.variables, sets.largest())
+    places = np.array([sets.positions[subset] for subset in effects.subsets], dtype=np.int64) - 1
+    try:
+        return effects, places, effect_scales(effects), moments_of(effects, generator)
+    except ModelTooLargeError:
+        p = sets.variables
+        raise ModelTooLargeError(
+            f"a model of these {len(sets) - 1:,} monomials of {p} variables must sum over up to 2^{p} states, "
+            "which does not fit in memory; declare cliques and release anew, fit order=1, or learn from the "
+            "records by SelectMeasure or PrivateFrankWolfe, which need no such sums. The released values remain "
+            "valid."
+        ) from None
 
 
 # Smallest squared scale of a prior, in error variances: practically 0, and far from rounding errors
 _LEAST = 1e-6
-
-# False discovery rate at which an order enters, or standard errors of its sum of squares above expectation
-_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0
-
-# Most rounds of each order, and of the last order
-_STAGE, _ROUNDS = 12, 100
-
-# Rounds that update the priors; later rounds solve the equation with fixed priors
-_PRIORS = 20
-
-# Largest step, nats; smallest share of a step after halvings where steps alternate; growth of that share
-_LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
 
 
 def posterior_mode(
@@ -280,121 +247,39 @@ def posterior_mode(
         Exact inference in the model does not fit.
     """
     generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
-    ParityMoments(sets, generator)  # raises an error before any work if the model does not fit
-    search = _Search(np.asarray(means, dtype=float)[1:], noise, total_noise, total)
-    moments, has_ended = None, False
-    for k in range(1, sets.order + 1):
-        family = Monomials(variables=sets.variables, levels=sets.levels[: k + 1])
-        moments = ParityMoments(family, generator)
-        has_ended = search.stage(moments, family.orders[1:], _ROUNDS if k == sets.order else _STAGE)
-    assert moments is not None
-    well = "converged" if moments.is_exact else "approximate"
-    return np.concatenate([[0.0], search.h]), {
-        "iterations": search.rounds,
-        "status": well if has_ended else "iteration limit",
-        "prior_scales": [math.sqrt(variance) for variance in search.priors],
+    effects, places, scales, moments = parity_effects(sets, generator)
+    orders, q, error = effects.orders - 1, np.asarray(means, dtype=float)[1:][places], noise + 1 / total
+    # the widest prior of an order is the weak one of `SelectMeasure`
+    widest = PRIOR_DEVIATION**2 / 2.0 ** np.arange(1, sets.order + 1)
+    priors = np.minimum(error, widest)
+    precisions = 1 / priors[orders]
+
+    def learned(beta: FloatArray, variances: FloatArray) -> FloatArray:
+        """Update the scale of each order, and return the precisions of the prior on β."""
+        nonlocal priors, precisions
+        squares, left = (beta / scales) ** 2, variances / scales**2
+        strength = np.bincount(orders, weights=precisions * squares, minlength=sets.order)
+        informed = np.bincount(orders, weights=1 - left * precisions, minlength=sets.order)
+        priors = np.clip(priors * strength / np.maximum(informed, 1e-9), _LEAST * error, widest)
+        precisions = np.maximum(2 / (priors[orders] + squares + left), 1 / widest[orders])
+        return precisions / scales**2
+
+    of_noise = noise * np.eye(q.size) + total_noise * np.multiply.outer(q, q)
+    fit = reweighted_fit(
+        effects,
+        q / scales,
+        of_noise / np.multiply.outer(scales, scales),
+        total,
+        math.sqrt(error),
+        generator,
+        "exact",
+        learned=learned,
+    )
+    status = fit.status if moments.has_covariance else "approximate"
+    found = np.zeros(len(sets))
+    found[1 + places] = fit.coordinates / scales
+    return found, {
+        "iterations": fit.details["iterations"],
+        "status": "iteration limit" if fit.status == "not trusted" else status,
+        "prior_scales": np.sqrt(priors).tolist(),
     }
-
-
-class _Search:
-    """State of the search for the mode.
-
-    Parameters
-    ----------
-    means, noise, total_noise, total
-        Arguments of `posterior_mode`; the means exclude the empty set.
-    """
-
-    def __init__(self, means: FloatArray, noise: float, total_noise: float, total: float) -> None:
-        self.means, self.noise, self.total_noise, self.total = means, noise, total_noise, total
-        self.error = noise + 1 / total
-        self.h = np.zeros(0)
-        self.precisions = np.zeros(0)
-        self.priors: list[float] = []
-        self.silent: list[int] = []  # orders in which nothing stands out from the errors
-        self.rounds = 0
-
-    def stage(self, moments: ParityMoments, orders: IntArray, limit: int) -> bool:
-        """Add the sets of one more order, and return True if the search converged."""
-        size, means = orders.size, self.means[: orders.size]
-        self.priors.append(min(self.error, self._largest(len(self.priors) + 1)))
-        fresh = np.zeros(size - self.h.size)
-        self.h = np.concatenate([self.h, fresh])
-        self.precisions = np.concatenate([self.precisions, fresh + 1 / self.priors[-1]])
-        noises = self.noise * np.eye(size) + self.total_noise * np.multiply.outer(means, means)
-        weighed, curvature, damped, settled = None, None, 1.0, False
-        last, entered = np.zeros(size), slice(size - fresh.size, size)
-        for place in range(limit):
-            # covariances are redrawn in 12 rounds only, because the search cannot converge while they change
-            is_weighed = moments.is_exact or place < 12
-            if is_weighed or weighed is None or curvature is None:
-                found, covariance = moments.expanded(self.h)
-                weighed = Weighed.by(covariance, noises, self.total)
-                score, information = weighed.score(means - found), weighed.information
-                if place == 0 and not self._stands_out(information, score, entered):
-                    self.silent.append(len(self.priors))
-                    self.priors[-1] = _LEAST * self.error
-                    self.precisions[entered] = 1 / self.priors[-1]
-                curvature = DenseCurvature(information=information, prior=self.precisions)
-                if 0 < place < _PRIORS:
-                    left = curvature.variances
-                    if not settled:
-                        settled = self._weigh(left, orders) and place > 2
-                    # the precision of each coefficient, from the diagonal of C
-                    largest = np.array([self._largest(k) for k in range(1, len(self.priors) + 1)])
-                    squares = np.array(self.priors)[orders - 1] + self.h**2 + left
-                    self.precisions = np.maximum(2 / squares, 1 / largest[orders - 1])
-                    curvature = DenseCurvature(information=information, prior=self.precisions)
-            else:
-                score = weighed.score(means - moments.means(self.h)[1])
-            step = curvature.solve(score - self.precisions * self.h)
-            step[np.isin(orders, self.silent)] = 0.0
-            moved = float(np.abs(step).max(initial=0.0))
-            damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)
-            self.h = self.h + step * min(damped, _LARGEST_STEP / max(moved, 1e-300))
-            self.h[np.isin(orders, self.silent)] = 0.0
-            last = step
-            self.rounds += 1
-            # convergence: no coordinate moved by 1e-5 nats
-            if moved < 1e-5 and (settled or place >= _PRIORS or not is_weighed):
-                return True
-        return False
-
-    def _stands_out(self, information: FloatArray, score: FloatArray, entered: slice) -> bool:
-        """Return True if the scores of the newest sets, given the others, exceed what errors explain."""
-        from scipy.linalg import cho_factor, cho_solve
-        from scipy.stats import norm
-
-        before = slice(0, entered.start)
-        precisions = self.precisions[before]
-        shared, score, covariance = information[before, entered], score.copy(), information[entered, entered]
-        score[before] -= precisions * self.h[before]
-        if precisions.size:
-            share = cho_solve(cho_factor(information[before, before] + np.diag(precisions)), shared)
-            covariance = covariance - shared.T @ share
-            score[entered] -= share.T @ score[before]
-        deviation = np.sqrt(np.maximum(covariance.diagonal(), 1e-300))
-        z, correlation = score[entered] / deviation, covariance / np.multiply.outer(deviation, deviation)
-        chance = z.size + _BEYOND_CHANCE * math.sqrt(2 * float((correlation**2).sum()))
-        tails = np.sort(2 * norm.sf(np.abs(z)))
-        allowed = _FALSE_DISCOVERY_RATE * np.arange(1, z.size + 1) / z.size
-        return bool(float(z @ z) > chance or (tails <= allowed).any())
-
-    def _weigh(self, left: FloatArray, orders: IntArray) -> bool:
-        """Update the scales of the priors from the diagonal of C, and return True if they have converged."""
-        informed, found = 1 - left * self.precisions, self.precisions * self.h**2
-        is_settled = True
-        for k, variance in enumerate(self.priors, start=1):
-            if k in self.silent:
-                continue
-            own = orders == k
-            scaled = variance * float(found[own].sum()) / max(float(informed[own].sum()), 1e-9)
-            scaled = min(max(scaled, _LEAST * self.error), self._largest(k))
-            # a squared scale has converged when it changes by less than 2 %
-            is_settled &= abs(math.log(scaled / variance)) < 0.02
-            self.priors[k - 1] = scaled
-        return is_settled
-
-    @staticmethod
-    def _largest(order: int) -> float:
-        return PRIOR_DEVIATION**2 / 2.0**order

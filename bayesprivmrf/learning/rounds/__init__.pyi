@@ -1,4 +1,3 @@
-from .cell_errors import Unmeasured
 from .fit import RoundFit, fit_tables
 from .junction import GrowingForest
 from .learned_scales import SingleNoise
@@ -12,6 +11,5 @@ __all__ = [
     "NoisyTable",
     "RoundFit",
     "SingleNoise",
-    "Unmeasured",
     "fit_tables",
 ]

@@ -40,36 +40,15 @@ square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate.
 coverage of joint cells of questions that are skipped together is measured by
 `benchmarks/learning_rounds_determined.py`.
 
-**Candidate tables that were not measured** have a bound on the total variation between the shares of a pair in the
-records and in the model. It is computed from noisy answers, choices and noisy tables, which the release has paid for,
-and from public settings. It is therefore post-processing. Let :math:`u_c` be the misfit of a candidate c: its L1
-distance to the model of that round, in records. A round bounds it in one of two cases.
-
-1. **Nothing was chosen.** The largest of :math:`u_c - a_c` over all candidates, :math:`a_c` being the public
-   allowance, was released as y with Gaussian noise of standard deviation s. So :math:`u_c \le a_c + y + 1.28 s` for
-   all candidates, with a probability of 90 %.
-2. **Tables were chosen.** The exponential mechanism of scale b picks j among the candidates E that are left, with a
-   probability proportional to :math:`\exp((u_j - a_j) / b)`. So with a probability of at least :math:`1 - δ`, for all
-   c in E, :math:`u_c - a_c \le u_j - a_j + b \log (|E| / δ)`. Table j was measured as y, with noise of scale σ. With
-   the signs ς of its distance to the model, :math:`u_j = ς^\top (n_j - e_j) \le \lVert y - e_j \rVert_1 - ς^\top (y -
-   n_j)`. Of k cells the last sum is sub-Gaussian with variance :math:`k σ^2`: below :math:`-σ \sqrt{2 k \log (1 /
-   δ)}` with a probability of δ at most. Both δ are 5 %. The last choice of a round
-   gives the smallest bound, and is used.
-
-Later fits move the model by a known total variation, and the number of records N is known to a standard error e:
-
-.. math:: \mathrm{TV}_c \le \frac{u_c + 1.645 e}{2 N} + \mathrm{TV}(\text{model then, model now}).
-
-The bound of a pair is that of the last round in which it was a candidate. A pair that was too large for the model, or
-that would have closed a cycle across parts of the model when the last table was chosen, has no bound from that round;
-nor have pairs in models of many columns.
+Pairs that were not measured have a bound on their total variation, from the rounds
+(`bayesprivmrf.mechanisms.select_measure.released`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -86,7 +65,7 @@ from bayesprivmrf.learning.rounds.fit import (
     prior_deviations,
 )
 from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, NoisyTable
+from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -241,12 +220,6 @@ def given_back(held: FloatArray) -> FloatArray:
 # Detail of a release that lists the pairs that were not measured: two positions, and the bound
 NOT_MEASURED = "not_measured"
 
-# Standard normal quantiles at 90 % and 95 %
-_ONE_SIDED, _ERROR = 1.2816, 1.6449
-
-# δ of each of the two inequalities of a choice
-_TAIL = 0.05
-
 
 def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
     """Return marks for variables that no measured table contains together.
@@ -269,93 +242,3 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
     # a convention: doubtful up to a total variation of 0.05, not trusted beyond
     worse = RowStatus.DOUBTFUL if bound <= 0.05 else RowStatus.NOT_TRUSTED
     return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
-
-
-@dataclass(slots=True)
-class Unmeasured:
-    """Bounds on the misfits of unmeasured pairs, records, with the model's table in the round of each bound.
-
-    Parameters
-    ----------
-    groups
-        For each variable the group of each declared state in these rounds.
-    """
-
-    groups: Sequence[IntArray] = ()
-    found: dict[Scope, tuple[float, FloatArray]] = field(default_factory=dict)
-
-    def by_count(
-        self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
-    ) -> None:
-        """Store the bounds of a round in which no table was chosen.
-
-        Parameters
-        ----------
-        fit
-            The model of that round.
-        scopes, allowances
-            Candidates, and the allowance of each, records.
-        largest, deviation
-            The noisy largest misfit beyond its allowance, and the deviation of its noise, records.
-        """
-        self._keep(fit, scopes, allowances + largest + _ONE_SIDED * deviation)
-
-    def by_choice(
-        self,
-        fit: RoundFit,
-        scopes: Sequence[Scope],
-        allowances: FloatArray,
-        chosen: int,
-        measured: MeasuredTable,
-        scale: float,
-    ) -> None:
-        """Store the bounds that a choice implies for the remaining candidates.
-
-        Parameters
-        ----------
-        fit
-            The model of that round.
-        scopes, allowances
-            Candidates when the last table was chosen, and the allowance of each, in records.
-        chosen
-            Position of that table among the candidates.
-        measured
-            The noisy table.
-        scale
-            Scale of the choice, records.
-        """
-        (table,) = fit.probabilities([scopes[chosen]])
-        noisy = float(np.abs(measured.values - fit.total * table.ravel()).sum())
-        own = noisy + measured.law.scale * math.sqrt(2 * table.size * math.log(1 / _TAIL))
-        beyond = own - allowances[chosen] + scale * math.log(len(scopes) / _TAIL)
-        self._keep(fit, scopes, allowances + beyond)
-
-    def _keep(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> None:
-        places = [place for place, scope in enumerate(scopes) if len(scope) == 2]
-        tables = fit.probabilities([scopes[place] for place in places])
-        for place, table in zip(places, tables, strict=True):
-            self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
-
-    def at_most(self, fit: RoundFit, groups: Sequence[IntArray], error: float) -> list[list[float]]:
-        """Return the pairs outside all tables of the last model: two positions and the bound, rounded up.
-
-        Parameters
-        ----------
-        fit, groups
-            The last model, and the groups of its states.
-        error
-            Standard error of the number of records; 0 where it is public.
-        """
-        held = set(fit.effects.subsets)
-        pairs = [
-            pair
-            for pair in self.found
-            if pair not in held and all(np.array_equal(self.groups[v], groups[v]) for v in pair)
-        ]
-        found: list[list[float]] = []
-        for pair, now in zip(pairs, fit.probabilities(pairs), strict=True):
-            misfit, then = self.found[pair]
-            bound = (misfit + _ERROR * error) / (2 * fit.total) + 0.5 * float(np.abs(now - then).sum())
-            if bound < 1:  # 1 bounds the total variation of any table
-                found.append([*pair, math.ceil(1e4 * bound) / 1e4])
-        return found

@@ -145,7 +145,8 @@ def fit_tables(
     total
         Number of records where it is known; else what was measured tells it.
     iterations
-        The most of the search.
+        The most of the search. 0 is for a fit that was interrupted before it began: the model is that of the last
+        fit, or without one of independent variables with noisy shares.
     enough
         Deviations of noise from the optimum at which it ends; in its second half a quarter will do.
     """
@@ -154,9 +155,23 @@ def fit_tables(
     effects = Effects.of(cardinalities, scopes)
     number, error = number_of_records(measured) if total is None else (total, 0.0)
     total = max(number, 1.0)
+    beta = np.zeros(effects.size) if last is None else carried(effects, last)
+    if not iterations:
+        for each in measured if last is None else ():
+            if len(each.scope) == 1 and each.scope in effects.subsets:
+                start = effects.offsets[effects.subsets.index(each.scope)]
+                starting = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+                beta[start : start + starting.size] = starting
+        return RoundFit(
+            effects=effects,
+            coordinates=beta,
+            total=total,
+            status=Status.STOPPED_EARLY,
+            off=math.inf,
+            evaluations=0,
+        )
     means, variances = pooled_means(effects, agreeing(measured, number, error), total)
     engine = moments_of(effects)
-    beta = np.zeros(effects.size) if last is None else carried(effects, last)
     # variance of each coordinate's contrast in one record of the model, by which ridges divide
     moments = [
         effect_moments(cardinalities, subset, table)
@@ -322,35 +337,6 @@ def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Sco
         weights = contrasts(cardinalities[v]) ** 2 if v in subset else np.ones((cardinalities[v], 1))
         found = np.tensordot(found, weights, axes=(0, 0))
     return found.ravel()
-
-
-def unfinished(
-    cardinalities: tuple[int, ...],
-    measured: Sequence[NoisyTable],
-    last: RoundFit | None,
-    *,
-    total: float | None = None,
-) -> RoundFit:
-    """Return an initial model on the cliques of all measured tables, for a fit that was interrupted before it began.
-
-    The arguments are those of `fit_tables`. Without an earlier fit, variables are independent, with noisy shares.
-    """
-    effects = Effects.of(cardinalities, maximal([each.scope for each in measured]))
-    number = number_of_records(measured)[0] if total is None else total
-    beta = np.zeros(effects.size) if last is None else carried(effects, last)
-    for each in measured if last is None else ():
-        if len(each.scope) == 1 and each.scope in effects.subsets:
-            start = effects.offsets[effects.subsets.index(each.scope)]
-            starting = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
-            beta[start : start + starting.size] = starting
-    return RoundFit(
-        effects=effects,
-        coordinates=beta,
-        total=max(number, 1.0),
-        status=Status.STOPPED_EARLY,
-        off=math.inf,
-        evaluations=0,
-    )
 
 
 def carried(effects: Effects, last: RoundFit) -> FloatArray:

@@ -24,6 +24,7 @@ from itertools import combinations
 import numpy as np
 
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
+from bayesprivmrf.learning.rounds.tables import parts_of
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import BucketTree
@@ -53,7 +54,7 @@ class GrowingForest:
                 self._link(place, child)
             for v in bucket.scope:
                 self._holders[v].add(place)
-        self.parts = self._components()
+        self.parts = parts_of(len(self.cardinalities), scopes)
         self.cells = sum(map(self._size, self.cliques))
 
     def holds(self, scope: Scope) -> bool:
@@ -71,27 +72,23 @@ class GrowingForest:
     def add(self, u: int, v: int) -> None:
         """Change the forest so that one clique contains a pair."""
         self.cells += self.cost(u, v)
-        if self.parts[u] != self.parts[v]:
-            self._join(u, v)
+        if self.parts[u] == self.parts[v]:
+            for place in self._path(u, v):
+                self.cliques[place].add(u)
+                self._holders[u].add(place)
             return
-        for place in self._path(u, v):
-            self.cliques[place].add(u)
-            self._holders[u].add(place)
-
-    def _join(self, u: int, v: int) -> None:
         place = len(self.cliques)
         self.cliques.append({u, v})
         self.links.append(set())
         for w in (u, v):
             self._link(place, min(self._holders[w]))
-        for w in (u, v):
             self._holders[w].add(place)
         self.parts[self.parts == self.parts[v]] = self.parts[u]
 
-    def near(
-        self, effects: Effects, beta: FloatArray, reach: int
-    ) -> Iterator[tuple[tuple[int, int], int, FloatArray]]:
-        """Yield pairs u < v inside a clique or near each other, with the cells that each adds and the model's table.
+    def near(self, effects: Effects, beta: FloatArray, reach: int) -> Iterator[tuple[Scope, int, FloatArray]]:
+        """Yield near scopes, with the cells that each adds and the model's table.
+
+        These are pairs u < v inside a clique or near each other, then triples inside a clique.
 
         Parameters
         ----------
@@ -100,7 +97,10 @@ class GrowingForest:
         reach
             The most cells that a pair may add.
         """
-        known = self._clique_tables(effects, beta)
+        scopes = [self._scope(place) for place in range(len(self.cliques))]
+        engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
+        potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
+        known = engine.layout.tables(engine.marginals(potentials)[1])[len(effects.scopes) :]
         steps: dict[tuple[int, Scope, Scope], FloatArray] = {}
         for u, k in enumerate(self.cardinalities):
             seen = {u}
@@ -124,13 +124,9 @@ class GrowingForest:
                     if (place, target) not in sent:
                         sent[place, target] = rows @ self._step(steps, known, place, source, target)
                     inflow[place, after] = sent[place, target]
-
-    def triples(self) -> Iterator[Scope]:
-        """Yield each triple inside a clique once."""
-        found: set[Scope] = set()
-        for clique in self.cliques:
-            found.update(combinations(sorted(clique), 3))
-        return iter(sorted(found))
+        for triple in sorted({each for scope in scopes for each in combinations(scope, 3)}):
+            place = min(set.intersection(*(self._holders[v] for v in triple)))
+            yield triple, 0, margin(known[place], scopes[place], triple)
 
     def _outward(self, u: int, reach: int) -> Iterator[tuple[int, int | None, int]]:
         """Yield cliques in order of distance from those of u: position, predecessor, and the cells on the path."""
@@ -166,19 +162,6 @@ class GrowingForest:
             steps[key] = joint / np.maximum(joint.sum(axis=1, keepdims=True), np.finfo(float).tiny)
         return steps[key]
 
-    def _clique_tables(self, effects: Effects, beta: FloatArray) -> list[FloatArray]:
-        scopes = [self._scope(place) for place in range(len(self.cliques))]
-        engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
-        potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
-        return engine.layout.tables(engine.marginals(potentials)[1])[len(effects.scopes) :]
-
-    def margins(self, effects: Effects, beta: FloatArray, scopes: Sequence[Scope]) -> Iterator[FloatArray]:
-        """Yield the model's tables of scopes inside cliques."""
-        known = self._clique_tables(effects, beta)
-        for scope in scopes:
-            place = min(set.intersection(*(self._holders[v] for v in scope)))
-            yield margin(known[place], self._scope(place), scope)
-
     def _path(self, u: int, v: int) -> list[int]:
         """Return the cliques that u must enter to share one with v."""
         before: dict[int, int | None] = {}
@@ -205,17 +188,6 @@ class GrowingForest:
 
     def _size(self, clique: set[int]) -> int:
         return math.prod(self.cardinalities[v] for v in clique)
-
-    def _components(self) -> IntArray:
-        """Return the connected component of each variable; a variable with one state is a component by itself."""
-        import networkx as nx
-
-        found, graph = np.arange(len(self.cardinalities)), nx.Graph()
-        for clique in self.cliques:
-            nx.add_path(graph, clique)
-        for part in nx.connected_components(graph):
-            found[list(part)] = min(part)
-        return found
 
 
 def _numbers(scope: Scope, subset: Scope, cardinalities: Sequence[int]) -> IntArray:

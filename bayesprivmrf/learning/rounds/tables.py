@@ -299,6 +299,15 @@ def single_counts(
     return counts, [1 / math.sqrt(precision) if precision > 0 else 0.0 for precision in precisions.tolist()]
 
 
+def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
+    """Return each variable's independent part in a model of these scopes, by its smallest variable, shape (p,)."""
+    part = np.arange(variables)
+    for scope in scopes:
+        own = part[list(scope)]
+        part[np.isin(part, own)] = own.min(initial=variables)
+    return part
+
+
 def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Label]]:
     """Return the states of each group by label; the label of a merged group has the number of its states."""
     found = {}
@@ -330,7 +339,13 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
         parts = np.array_split(np.flatnonzero(is_free), MOST_GROUPS - len(rule.apart))
         groups = [own.tolist() for own in parts]
     elif rule.is_ordered:
-        groups = [own for run in _runs(is_free, is_rare) for own in _neighbors(noisy, run, least)]
+        runs: list[list[int]] = [[]]  # of neighboring rare states
+        for state in np.flatnonzero(is_free).tolist():
+            if is_rare[state]:
+                runs[-1].append(state)
+            elif runs[-1]:
+                runs.append([])
+        groups = [own for run in runs if run for own in _neighbors(noisy, run, least)]
     else:
         if noisy.size > MOST_GROUPS:
             order = np.argsort(np.where(is_free, noisy, np.inf), kind="stable")
@@ -353,17 +368,6 @@ def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[i
         groups[-1].append(state)
         count += float(noisy[state])
     return groups
-
-
-def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
-    """Return the runs of neighboring rare states among ordered states."""
-    runs: list[list[int]] = [[]]
-    for state in np.flatnonzero(is_free).tolist():
-        if is_rare[state]:
-            runs[-1].append(state)
-        elif runs[-1]:
-            runs.append([])
-    return [run for run in runs if run]
 
 
 def _neighbors(noisy: FloatArray, run: list[int], least: float) -> list[list[int]]:

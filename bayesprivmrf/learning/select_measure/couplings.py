@@ -37,7 +37,6 @@ couplings that hardly a record depends on do not respond to steps. The measureme
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -222,13 +221,11 @@ def fit_merged(
     """Fit some pairs and all variables to tables of merged states, as rounds do; the result has all states."""
     cards, groups = plan.cardinalities, merging.cardinalities
     scopes = [*((v,) for v in range(len(cards))), *map(tuple, measured.pairs.tolist())]
-    ends = np.cumsum([math.prod(cards[v] for v in scope) for scope in scopes])
-    numbers = np.split(np.concatenate([measured.one_way, measured.two_way]).astype(float), ends[:-1])
+    numbers = [each.astype(float) for several in measured.tables(cards) for each in several]
     tables = []
-    for place, (scope, own) in enumerate(zip(scopes, numbers, strict=True)):
+    for place, (scope, values) in enumerate(zip(scopes, numbers, strict=True)):
         if place >= len(cards) and not part[place - len(cards)]:
             continue
-        values = own.reshape([cards[v] for v in scope])
         variances = np.full(values.shape, noise_variances(plan)[len(scope) - 1])
         for v in scope:  # each contraction moves the first axis to the end
             into = np.eye(groups[v])[merging.groups[v]]

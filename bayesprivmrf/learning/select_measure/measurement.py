@@ -141,6 +141,15 @@ class Measured:
     pairs: IntArray
     two_way: IntArray
 
+    def tables(self, cardinalities: Sequence[int]) -> tuple[list[IntArray], list[IntArray]]:
+        """Return the tables of all variables, and those of the chosen pairs, where tables were measured."""
+        cards = np.array(cardinalities)
+        shapes = cards[self.pairs]
+        joint = np.split(self.two_way, np.cumsum(shapes.prod(axis=1))[:-1])
+        return np.split(self.one_way, np.cumsum(cards)[:-1]), [
+            part.reshape(shape) for part, shape in zip(joint, shapes, strict=False)
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSums:

@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
@@ -103,18 +102,11 @@ class PairTargets:
             single = list(measured.one_way[:, None] / (np.sqrt(2) * total))
             pair = list(measured.two_way[:, None, None] / (2 * total))
         else:
-            tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
-            shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
-            ends = np.cumsum([k * m for k, m in shapes])
-            joint = [
-                part.reshape(s)
-                for part, s in zip(np.split(measured.two_way, ends[:-1]), shapes, strict=False)
-            ]
+            tables, joint = measured.tables(plan.cardinalities)
             if total_variance > 0:
                 sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
-                precisions = 1 / np.array(
-                    [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
-                )
+                noise_of_joint = [t.size * noise_two for t in joint]
+                precisions = 1 / np.array([total_variance, *(cards * noise_one), *noise_of_joint])
                 total = max(float(np.average(sums, weights=precisions)), 1.0)
                 total_variance = float(1 / precisions.sum())
             weighted = [
@@ -124,10 +116,7 @@ class PairTargets:
                 for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
                     weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
             single = [w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)]
-            pair = [
-                contrasts(k).T @ table @ contrasts(m) / total
-                for (k, m), table in zip(shapes, joint, strict=True)
-            ]
+            pair = [contrasts(len(table)).T @ table @ contrasts(table.shape[1]) / total for table in joint]
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
@@ -352,11 +341,9 @@ def _tables(
     model: ModelSpecification, plan: MeasurementPlan, measured: Measured, lonely: list[int]
 ) -> list[Measurement]:
     """Return the table of each clique of the model."""
-    one_way = np.split(measured.one_way, np.cumsum(plan.cardinalities)[:-1])
-    sizes = [plan.cardinalities[i] * plan.cardinalities[j] for i, j in measured.pairs.tolist()]
-    two_way = np.split(measured.two_way, np.cumsum(sizes)[:-1]) if sizes else []
-    laws = [plan.two_way] * len(sizes) + [plan.one_way] * len(lonely)
-    tables = chain(two_way, (one_way[v] for v in lonely))
+    one_way, two_way = measured.tables(plan.cardinalities)
+    laws = [plan.two_way] * len(two_way) + [plan.one_way] * len(lonely)
+    tables = [*(table.ravel() for table in two_way), *(one_way[v] for v in lonely)]
     return [
         Measurement(queries.table(*clique), values, law)
         for clique, values, law in zip(model.cliques, tables, laws, strict=True)

@@ -49,40 +49,17 @@ def misfit(counts: IntArray, expected: IntArray) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _starts(column: Any, states: Any) -> Any:
-    """Return the start of each record's row in a flat table; unsigned, so that no index is checked."""
-    found = np.empty(column.size, dtype=np.uint32)
-    for row in range(column.size):
-        found[row] = column[row] * states
-    return found
-
-
-@njit(nogil=True, cache=True)
-def _counted(starts: Any, other: Any, weights: Any, table: Any) -> None:
-    """Count the joint states of two columns into a flat table; an empty array of weights means ones."""
-    table[:] = 0
-    if weights.size:
-        for row in range(starts.size):
-            table[np.uint64(starts[row]) + np.uint64(other[row])] += weights[row]
-    else:
-        for row in range(starts.size):
-            table[np.uint64(starts[row]) + np.uint64(other[row])] += 1
-
-
-@njit(nogil=True, cache=True)
 def _misfits(
     columns: Any, weights: Any, states: Any, pairs: Any, expected: Any, first: Any, found: Any
 ) -> None:
     """Write the L1 distances of the tables of pairs from expected counts, which begin at `first`."""
-    starts, u, width = _starts(columns[0], 1), 0, 1
     for place in range(len(pairs)):
-        v = pairs[place, 1]
-        # the starts of rows are kept while the first variable and the number of columns stay the same
-        if pairs[place, 0] != u or states[v] != width:
-            u, width = pairs[place, 0], states[v]
-            starts = _starts(columns[u], width)
-        table = np.empty(states[u] * width, dtype=np.int64)
-        _counted(starts, columns[v], weights, table)
+        u, v = pairs[place]
+        one, other, width = columns[u], columns[v], np.uint64(states[v])
+        table = np.zeros(states[u] * states[v], dtype=np.int64)
+        for row in range(one.size):
+            # unsigned, so that no index is checked
+            table[np.uint64(one[row]) * width + np.uint64(other[row])] += weights[row]
         total = 0
         for cell in range(table.size):
             total += abs(STEPS * table[cell] - expected[first[place] + cell])
@@ -107,12 +84,12 @@ def independent_misfits(
     -----
     Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as in `expected_counts`.
     """
-    prepared, states = _prepared(codes, counts), [len(each) for each in shares]
+    states = [len(each) for each in shares]
     found = np.zeros((len(states), len(states)), dtype=np.int64)
     for u in range(len(states) - 1):
         pairs = [(u, v) for v in range(u + 1, len(states))]
         expected = [expected_counts(np.outer(shares[u], shares[v]), total) for _, v in pairs]
-        found[u, u + 1 :] = _in_parts(*prepared, states, pairs, expected)
+        found[u, u + 1 :] = pair_misfits(codes, counts, states, pairs, expected)
     return found
 
 
@@ -136,45 +113,21 @@ def pair_misfits(
     expected
         Public mean counts of each pair in whole steps, flat.
     """
-    return _in_parts(*_prepared(codes, counts), states, pairs, expected)
-
-
-def _in_parts(
-    columns: np.ndarray,
-    weights: IntArray,
-    states: Sequence[int],
-    pairs: Sequence[tuple[int, int]],
-    expected: Sequence[IntArray],
-) -> IntArray:
-    """Return the misfits of pairs, in as many parts as there are threads."""
     found = np.zeros(len(pairs), dtype=np.int64)
     if not len(pairs):
         return found
     where = np.array(pairs, dtype=np.int64)
     flat, sizes = np.concatenate(expected), np.array([each.size for each in expected])
     first, kinds = np.cumsum(sizes) - sizes, np.array(states, dtype=np.int64)
+    columns = np.ascontiguousarray(codes.T)
 
     def part(block: IntArray) -> None:
         begin, end = block[0], block[-1] + 1
-        _misfits(columns, weights, kinds, where[begin:end], flat, first[begin:end], found[begin:end])
+        _misfits(columns, counts, kinds, where[begin:end], flat, first[begin:end], found[begin:end])
 
     with one_blas_thread() as threads, ThreadPoolExecutor(threads) as pool:
         list(pool.map(part, np.array_split(np.arange(len(pairs)), min(threads, len(pairs)))))
     return found
-
-
-def _prepared(codes: np.ndarray, counts: IntArray) -> tuple[np.ndarray, IntArray]:
-    """Return contiguous columns, and the counts, or an empty array if all counts are one."""
-    return np.ascontiguousarray(codes.T), counts if (counts != 1).any() else counts[:0]
-
-
-def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
-    """Return each variable's independent part in a model of these scopes, by its smallest variable, shape (p,)."""
-    part = np.arange(variables)
-    for scope in scopes:
-        own = part[list(scope)]
-        part[np.isin(part, own)] = own.min(initial=variables)
-    return part
 
 
 def ends_across(scopes: Sequence[Scope], parts: IntArray) -> IntArray:

@@ -39,7 +39,6 @@ from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
-from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
@@ -145,21 +144,10 @@ class RoundsPlan:
         return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """A round's budget, nats, in its three parts."""
-
-    counting: float
-    choosing: float
-    measuring: float
-
-    @classmethod
-    def of(cls, rho: float) -> Spending:
-        """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
-        counting, choosing = 0.03 * rho, 0.12 * rho
-        return cls(
-            counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
-        )
+def round_spending(rho: float) -> tuple[float, float, float]:
+    """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
+    counting, choosing = 0.03 * rho, 0.12 * rho
+    return counting, choosing, (rho - counting - choosing) * (1 - 2.0**-40)
 
 
 def rounds_plan(
@@ -185,12 +173,18 @@ def rounds_plan(
     must = f"be at least the {singles:,} cells of the tables of single variables"
     remedy = "allow more, or merge states"
     require(singles <= most, "maximum_cells", must, f"{maximum_cells:,}", remedy, error=ModelTooLargeError)
+    scopes = None
+    if workload is not None:
+        found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
+        for scope in found if model.cliques_declared else ():
+            model.parent(scope)
+        scopes = tuple(sorted(found, key=lambda scope: (len(scope), scope)))
     rounds = RoundsPlan(
         declared=model.cardinalities,
         rho=plan.learning,
         adjacency=adjacency,
         inside=model.scopes if model.cliques_declared else None,
-        workload=_positions(model, workload),
+        workload=scopes,
         maximum_cells=most,
         memory=1 << 29,  # bytes of exact inference in the model of declared states
         rules=plan.merge_rules,
@@ -209,18 +203,6 @@ def no_pair() -> ModelError:
     )
 
 
-def _positions(
-    model: ModelSpecification, workload: Iterable[Clique] | None
-) -> tuple[tuple[int, ...], ...] | None:
-    if workload is None:
-        return None
-    found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
-    if model.cliques_declared:
-        for scope in found:
-            model.parent(scope)
-    return tuple(sorted(found, key=lambda scope: (len(scope), scope)))
-
-
 def require_noise(plan: RoundsPlan) -> None:
     """Refuse a budget that would give some step noise that cannot be drawn.
 
@@ -230,17 +212,17 @@ def require_noise(plan: RoundsPlan) -> None:
         The budget is too small or too large. No later step can fail because of the budget, since no round has a
         smaller share or more tables than the ones checked here.
     """
-    least = Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
+    counting, choosing, measuring = round_spending(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
     free = len(plan.free)
     most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
     try:
         laws = [
             singles_noise(plan),
-            tables_noise(plan, least.measuring, most + free),
-            counting_noise(plan, least.counting, len(numbers_of_tables(most))),
+            tables_noise(plan, measuring, most + free),
+            counting_noise(plan, counting, len(numbers_of_tables(most))),
             tables_noise(plan, plan.rho, 1),
         ]
-        choice_scale(plan, least.choosing / most)
+        choice_scale(plan, choosing / most)
         choice_scale(plan, plan.rho)
     except ArgumentError:
         laws = []

@@ -3,7 +3,7 @@ r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit 
 This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged before
 each step. So neither the choices nor the number of rounds, which depend on the answers, can spend more than the total
 (proof: `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises an error beyond it.
-`Spending` reserves a share of 2^-40 of a round's measurements, more than all rounding, so that this never happens.
+`round_spending` reserves a share of 2^-40 of the measurements, more than all rounding, so that this never happens.
 Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
@@ -29,7 +29,7 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the
    model larger than the limit of this round is dropped, and its cost is still charged. The noisy answers of steps 2
    and 3 also bound the total variation of pairs that are not measured. These bounds are released
-   (`bayesprivmrf.learning.rounds.cell_errors`): they are post-processing of answers that were paid for.
+   (`bayesprivmrf.mechanisms.select_measure.released`): they are post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all measurements so far
@@ -56,23 +56,20 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     carried,
     fit_tables,
     maximal,
-    unfinished,
 )
 from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, parts_of
 from bayesprivmrf.mechanisms.select_measure.misfits import (
     STEPS,
     basis_scores,
     ends_across,
     expected_counts,
     misfit,
-    parts_of,
     without_subsets,
 )
 from bayesprivmrf.mechanisms.select_measure.plan import (
@@ -80,14 +77,15 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     SINGLES_SHARE,
     SIZE_SHARES,
     RoundsPlan,
-    Spending,
     allowance,
     choice_scale,
     counting_noise,
     numbers_of_tables,
+    round_spending,
     singles_noise,
     tables_noise,
 )
+from bayesprivmrf.mechanisms.select_measure.released import ONE_SIDED, Unmeasured
 from bayesprivmrf.mechanisms.select_measure.size import Size
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
@@ -164,7 +162,7 @@ class Rounds:
         self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
         last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
         tables = [each.merged(self.merging) for each in self.tables]
-        self.fit = unfinished(cards, tables, last, total=self.total)
+        self.fit = fit_tables(cards, tables, last, total=self.total, iterations=0)
 
     # single variables
 
@@ -214,19 +212,21 @@ class Rounds:
             return False
         misfits = self._misfits(scopes)
         cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
-        spent = Spending.of(rho)
-        number = self._how_many(scopes, misfits, cells, spent)
-        chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
+        counting, choosing, measuring = round_spending(rho)
+        number = self._how_many(scopes, misfits, cells, counting, measuring)
+        allowed = allowance(cells, tables_noise(self.plan, measuring, max(number, 1)), 1.0)
+        chosen = self._choose(scopes, misfits - allowed, number, choosing) if number > 0 else []
         if not chosen:  # nothing stands out, or none of it fits
             if not self.plan.is_wide:
-                allowed = allowance(cells, tables_noise(self.plan, spent.measuring, 1), 1.5)
-                allowed, (largest, deviation) = allowed + self._of_noise(scopes), self._largest
-                self.unmeasured.by_count(
-                    self.fit, scopes, allowed / STEPS, largest / STEPS, deviation / STEPS
+                allowed = allowance(cells, tables_noise(self.plan, measuring, 1), 1.5) + self._of_noise(
+                    scopes
                 )
+                largest, deviation = self._largest
+                bounds = allowed + largest + ONE_SIDED * deviation
+                self.unmeasured.keep(self.fit, scopes, bounds / STEPS)
             return False
         is_last = self._round_number == len(ROUND_SHARES)
-        rho_of_tables = self.filter.left if is_last else spent.measuring
+        rho_of_tables = self.filter.left if is_last else measuring
         self._measured([*chosen, *self._again(len(chosen), rho_of_tables)], rho_of_tables, self.measured)
         self.tables_by_round.append(len(chosen))
         if self._last_choice is not None and not self.plan.is_wide:
@@ -236,10 +236,10 @@ class Rounds:
             self.unmeasured.by_choice(
                 self.fit,
                 [scopes[k] for k in left],
-                allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)[left] / STEPS,
+                allowed[left] / STEPS,
                 int(np.searchsorted(left, place)),
                 next(each for each in reversed(self.measured) if each.scope == scopes[place]),
-                choice_scale(self.plan, spent.choosing / number) / STEPS,
+                choice_scale(self.plan, choosing / number) / STEPS,
             )
         self._refit()
         return True
@@ -294,7 +294,9 @@ class Rounds:
             self._kept[scope] = table.astype(np.int64)
         return self._kept[scope]
 
-    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
+    def _how_many(
+        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, counting: float, measuring: float
+    ) -> int:
         """Return how many tables stand out: the largest number whose order statistic is above zero with noise.
 
         The number is 0 if no order statistic, each of sensitivity D, exceeds its noise by three deviations, or by one
@@ -304,10 +306,10 @@ class Rounds:
         """
         ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
         numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
-        allowances = [allowance(cells, tables_noise(self.plan, spent.measuring, k), 1.5) for k in numbers]
+        allowances = [allowance(cells, tables_noise(self.plan, measuring, k), 1.5) for k in numbers]
         exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
-        law = counting_noise(self.plan, spent.counting, len(numbers))
-        self.filter.charge(spent.counting)
+        law = counting_noise(self.plan, counting, len(numbers))
+        self.filter.charge(counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
         self._largest = float(noisy[0]), law.standard_deviation
         if not noisy.max() > (1.0 if self.measured else 3.0) * law.standard_deviation:
@@ -318,9 +320,7 @@ class Rounds:
         """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
         return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
 
-    def _choose(
-        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
-    ) -> list[Scope]:
+    def _choose(self, scopes: list[Scope], scores: IntArray, number: int, choosing: float) -> list[Scope]:
         """Return tables, chosen in turn; a table that does not fit with earlier ones is dropped."""
         chosen: list[Scope] = []
         self._last_choice = None
@@ -328,13 +328,12 @@ class Rounds:
         everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
             return everything
-        scores = misfits - allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)
-        scale = choice_scale(self.plan, spent.choosing / number)
+        scale = choice_scale(self.plan, choosing / number)
         eligible, is_across = np.ones(len(scopes), dtype=bool), self._ends(scopes)[:, 0] >= 0
         for _ in range(number):
             if not eligible.any():
                 break
-            self.filter.charge(spent.choosing / number)
+            self.filter.charge(choosing / number)
             place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
             if self._bears([*model, *chosen, scopes[place]]):
                 chosen.append(scopes[place])

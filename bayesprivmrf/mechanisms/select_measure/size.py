@@ -42,10 +42,10 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
     RoundsPlan,
-    Spending,
     choice_scale,
     counting_noise,
     numbers_of_tables,
+    round_spending,
     singles_noise,
     tables_noise,
 )
@@ -226,20 +226,20 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     for number, share in enumerate(ROUND_SHARES, start=1):
         rho = min(share * (plan.rho - alone), left)
         rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
-        spent = Spending.of(rho)
-        counting = counting_noise(plan, spent.counting, numbers)
-        scale = choice_scale(plan, spent.choosing / most)
+        for_counting, choosing, measuring = round_spending(rho)
+        counting = counting_noise(plan, for_counting, numbers)
+        scale = choice_scale(plan, choosing / most)
         # the largest draws of a round, for an audit: as if every table of declared states stood out
         draws = (
             Sums(law=counting, copies=numbers, shift=plan.moved * STEPS),
             Choices(scale=scale, score_range=plan.largest_change, copies=most),
-            Sums(law=tables_noise(plan, spent.measuring, most), copies=most * plan.moved),
+            Sums(law=tables_noise(plan, measuring, most), copies=most * plan.moved),
         )
         found.append(
             Outlay(
                 step=f"round {number}: how many tables, which, and these (noise of {tables})",
                 rho=rho,
-                noise_sd=tables_noise(plan, spent.measuring, tables).standard_deviation,
+                noise_sd=tables_noise(plan, measuring, tables).standard_deviation,
                 draws=draws,
                 seconds=seconds[number],
                 memory_bytes=memory,

@@ -33,7 +33,6 @@ from bayesprivmrf.mechanisms.select_measure.misfits import (
     misfit,
     pair_misfits,
 )
-from bayesprivmrf.mechanisms.select_measure.plan import Spending, allowance, tables_noise
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
@@ -66,16 +65,13 @@ class WideRounds(Rounds):
         ]
         within, costs = [], [cards[u] * cards[v] for u, v in across]
         reach = min(left, plan.maximum_cells // 64)  # a pair within a part may add this many cells
-        for pair, cost, table in forest.near(effects, beta, reach):
+        for scope, cost, table in forest.near(effects, beta, reach):
             if table.size <= plan.maximum_cells:
-                within.append(pair)
+                within.append(scope)
                 costs.append(cost)
-                self._expected[pair] = expected_counts(table, self.fit.total)
-        triples = [c for c in forest.triples() if math.prod(cards[v] for v in c) <= plan.maximum_cells]
-        for scope, table in zip(triples, forest.margins(effects, beta, triples), strict=True):
-            self._expected[scope] = expected_counts(table, self.fit.total)
-        self._costs = np.array(costs + [0] * len(triples), dtype=np.int64)
-        return across + within + triples
+                self._expected[scope] = expected_counts(table, self.fit.total)
+        self._costs = np.array(costs, dtype=np.int64)
+        return across + within
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return the misfit of each table to the model: sensitive."""
@@ -96,16 +92,13 @@ class WideRounds(Rounds):
         then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
         return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
-    def _choose(
-        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
-    ) -> list[Scope]:
+    def _choose(self, scopes: list[Scope], scores: IntArray, number: int, choosing: float) -> list[Scope]:
         """Return tables, several chosen at once; one that does not fit with earlier ones is dropped."""
-        scores = misfits - allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)
         place_of = {scope: place for place, scope in enumerate(scopes)}
         across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
         ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
         chosen: list[Scope] = []
-        most, share = math.ceil(number / BATCHES), spent.choosing / number
+        most, share = math.ceil(number / BATCHES), choosing / number
         while number > 0:
             eligible &= self._costs <= self.plan.maximum_cells - self.forest.cells
             eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
