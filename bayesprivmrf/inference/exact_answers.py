@@ -17,8 +17,8 @@ cliques can be ordered so that each meets those before it inside one of them, in
 .. math:: p(x) = \prod_C μ_C(x_C) \big/ \prod_S μ_S(x_S) ,
 
 a cell without records having the potential minus infinity (Lauritzen 1996, Proposition 4.18). Otherwise the same
-product over a largest spanning tree of the cliques begins a search by L-BFGS for the least of the convex
-:math:`\log Z(θ) - μ'θ` over the cells with records, and Newton's steps take the last digits.
+product over a largest spanning tree of the cliques begins the search for the nearest distribution, by L-BFGS, and
+Newton's steps take the last digits.
 
 References
 ----------
@@ -47,8 +47,8 @@ _TOLERANCE = 1e-9
 
 # most iterations of a search; arbitrary, and a search that reaches it counts as failed
 _ITERATIONS = 2000
-# Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
-_GIVEN_BACK = 1e-13
+# Error of a probability at which a search ends: a few rounding errors of a sum over the cells
+_GIVEN_BACK = 1e-14
 
 # Most products with the covariance in a Newton step; steps near an optimum take far fewer
 _MOST_PRODUCTS = 400
@@ -89,14 +89,14 @@ def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray)
     rows, answers = evidence.exact
     norms = np.sqrt(rows.power(2) @ evidence.supported_cells.astype(float))
     rows = rows.multiply(1 / norms[:, np.newaxis]).tocsr()
-    nearest, missed, _ = _nearest(engine, potentials, rows, answers / norms / evidence.total)
+    nearest, missed = _nearest(engine, potentials, rows, answers / norms / evidence.total)
     return nearest, missed <= 1e3 * _TOLERANCE
 
 
 def _nearest(
     engine: MarginalEngine, potentials: FloatArray, rows: Any, wanted: FloatArray
-) -> tuple[FloatArray, float, dict[str, float]]:
-    """Return θ + E'g with E μ as wanted, by how much it misses that, and numbers of the search for g."""
+) -> tuple[FloatArray, float]:
+    """Return θ + E'g with E μ as wanted, and by how much it misses that."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     transposed, size = rows.T.tocsr(), len(wanted)
@@ -107,9 +107,8 @@ def _nearest(
         return float(log_partition - wanted @ tilt), rows @ marginals - wanted
 
     found = minimize(objective, np.zeros(size), gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
-    stats: dict[str, float] = {"iterations": found.iterations, "evaluations": found.evaluations + 1}
     if found.status is Status.DIVERGED:
-        return potentials, np.inf, stats
+        return potentials, np.inf
     tilt, best, least = found.point, found.point, np.inf
     # Newton steps for the last digits, as long as each halves the error; two or three suffice after L-BFGS
     for _ in range(8):
@@ -121,7 +120,7 @@ def _nearest(
         if not missed < 0.5 * least:
             break
         least, best = missed, tilt
-        if least <= 1e-1 * _GIVEN_BACK:
+        if least <= _GIVEN_BACK:
             break
         # tilts that cancel are a null space, which conjugate gradients never enter
         curvature = operator(
@@ -131,35 +130,15 @@ def _nearest(
             all="ignore"
         ):  # of a gap of nothing but rounding errors in that space, which ends the loop
             tilt = tilt + cg(curvature, gap, rtol=1e-6, maxiter=_MOST_PRODUCTS)[0]
-    return potentials + transposed @ best, least, stats
+    return potentials + transposed @ best, least
 
 
-def given_back(
-    model: ModelSpecification, engine: MarginalEngine, target: FloatArray
-) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Return potentials of the maximum likelihood estimate from consistent tables without noise, and its status.
+def of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
+    """Return the log of each clique's table over that of its separator, along a largest spanning forest.
 
-    Parameters
-    ----------
-    model, engine
-        A model without shared parameters; an engine of exact marginals of its cliques.
-    target
-        Tables of the cliques, shape (model size,), probabilities.
+    They are the potentials of the maximum likelihood estimate where the model is decomposable; elsewhere the search
+    for it begins there. The target holds consistent tables of the cliques, shape (model size,), probabilities.
     """
-    from scipy.sparse import eye_array
-
-    potentials = _of_forest(model, target)
-    missed, stats = float(np.abs(engine.marginals(potentials)[1] - target).max(initial=0.0)), {}
-    if missed > _GIVEN_BACK:
-        cells: Any = eye_array(model.size, format="csr")
-        held = target > 0
-        potentials, missed, stats = _nearest(engine, potentials, cells[held], target[held])
-    status = Status.CONVERGED if missed <= 1e3 * _GIVEN_BACK else Status.ITERATION_LIMIT
-    return potentials, status, {"iterations": 0, "evaluations": 1} | stats
-
-
-def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
-    """Return the log of each clique's table over that of its separator, along a largest spanning forest."""
     scopes = model.scopes
     nearest = [frozenset[int]()] * len(scopes)  # the largest intersection with a clique that is placed
     left = set(range(len(scopes)))

@@ -13,7 +13,7 @@ from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Inference, Population, gather, require_inference
-from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
+from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_shared, without_records
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -177,15 +177,14 @@ class NaiveMLE:
                     rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
                 )
                 potentials = rows.potentials(phi)
-        elif is_exact and basis is None and is_table and self.inference == "exact":
-            potentials, status, stats = given_back(model, engine, target)
         else:
             if is_exact and (is_table or not model.is_restricted):
                 sums = eye_array(model.size, format="csr") if basis is None else basis
                 base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
-            if is_exact and pooled.undetermined and not model.is_restricted:
-                # of largest entropy: the nearest to the even distribution
-                potentials, status = base, Status.CONVERGED
+            if is_exact and not model.is_restricted and (pooled.undetermined or is_table):
+                # where answers leave cells open, the estimate of largest entropy: the nearest to the even one
+                potentials = base if pooled.undetermined else of_forest(model, target)
+                status = Status.CONVERGED
             else:
                 ridge = cells
                 if basis is not None:
