@@ -157,38 +157,33 @@ def match_marginals(
         Shape (size,), minus infinity where the base is; how it ended; iterations and evaluations. Without
         a ridge, a target of zero or less at a possible cell has no finite maximum: the status is DIVERGED.
     """
+    from scipy.sparse import eye_array
+
     free, full = np.isfinite(base), base.copy()
-    origin = base[free]
-    rows = None if basis is None else basis[free]
-    columns = None if rows is None else rows.T.tocsr()
-
-    def summed(cells: FloatArray) -> FloatArray:
-        return cells[free] if columns is None else columns @ cells[free]
-
-    wanted = summed(target)
-    weight = np.asarray(ridge, dtype=float)
-    weight = (
-        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
-    )
+    if basis is None:  # each cell by itself
+        basis = eye_array(engine.size, format="csr")
+        start = None if start is None else np.where(free, start, 0.0) - np.where(free, base, 0.0)
+    rows = basis[free]
+    columns = rows.T.tocsr()
+    wanted = columns @ target[free]
+    weight = np.broadcast_to(np.asarray(ridge, dtype=float), wanted.size)
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = origin + (beta if rows is None else rows @ beta)
+        full[free] = base[free] + rows @ beta
         log_partition, marginals = engine.marginals(full)
         value = float(log_partition - wanted @ beta + beta @ (weight * beta))
-        return value, summed(marginals) - wanted + 2 * weight * beta
+        return value, columns @ marginals[free] - wanted + 2 * weight * beta
 
-    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free] - origin
+    begin = np.zeros(len(wanted)) if start is None else start
     optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
-    potentials = base.copy()
-    potentials[free] = origin + (optimum.point if rows is None else rows @ optimum.point)
-    status = optimum.status
-    counted = np.ones(len(wanted), bool)
-    if columns is not None:  # sums of cells alone: of signed ones zero is no edge
-        counted = (columns @ np.ones(int(free.sum())) > 0) & (columns.min(axis=1).toarray().ravel() >= 0)
+    full[free] = base[free] + rows @ optimum.point
+    # zero is an edge of sums of some free cells, but none of signed sums
+    sizes, signed = (each @ np.ones(int(free.sum())) for each in (abs(columns), columns))
+    counted = (sizes > 0) & (sizes == signed)
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
-    if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
-        status = Status.DIVERGED
-    return potentials, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+    is_lost = has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL
+    status = Status.DIVERGED if is_lost else optimum.status
+    return full, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
 
 
 def damped_steps(

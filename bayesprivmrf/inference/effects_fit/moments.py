@@ -180,8 +180,17 @@ class Eliminated:
             if not fixed or math.prod(cards[v] for v in fixed) > 8 * len(group):
                 for scope in group:
                     found[scope] = marginal_of(cards, self._scopes, potentials, scope)
-            else:
-                found |= self._opened(potentials, whole, fixed, group)
+                continue
+            found |= {scope: np.zeros([cards[v] for v in scope]) for scope in group}
+            for states in np.ndindex(*(cards[v] for v in fixed)):
+                at = clamped(cards, self._scopes, potentials, dict(zip(fixed, states, strict=True)))
+                log_partition, flat = self._engine.marginals(at)
+                share = math.exp(log_partition - whole)
+                for scope in group:
+                    rest = self._held(flat, tuple(v for v in scope if v not in fixed))
+                    assert rest is not None
+                    place = tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)
+                    found[scope][place] = share * rest
         return [found[scope] for scope in scopes]
 
     def _held(self, flat: FloatArray, scope: Scope) -> FloatArray | None:
@@ -218,23 +227,6 @@ class Eliminated:
             if fitting:
                 return min(fitting, key=lambda fixed: math.prod(cards[v] for v in fixed))
         return ()
-
-    def _opened(
-        self, potentials: FloatArray, whole: float, fixed: Scope, group: Sequence[Scope]
-    ) -> dict[Scope, FloatArray]:
-        cards = self._effects.cardinalities
-        found = {scope: np.zeros([cards[v] for v in scope]) for scope in group}
-        for states in np.ndindex(*(cards[v] for v in fixed)):
-            at = clamped(cards, self._scopes, potentials, dict(zip(fixed, states, strict=True)))
-            log_partition, flat = self._engine.marginals(at)
-            share = math.exp(log_partition - whole)
-            for scope, table in found.items():
-                rest = self._held(flat, tuple(v for v in scope if v not in fixed))
-                assert rest is not None
-                table[tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)] = (
-                    share * rest
-                )
-        return found
 
 
 class Listed:

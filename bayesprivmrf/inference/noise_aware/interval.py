@@ -22,13 +22,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from scipy.sparse import eye_array
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.evidence import Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
@@ -42,9 +46,9 @@ from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
-from bayesprivmrf.model.domain import Condition
+from bayesprivmrf.marginals.arrays import ImpossibleError
+from bayesprivmrf.model.domain import given_error
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.queries import BoundQuery
 
 # Standard error of log-odds above which the normal approximation is doubtful
 LARGEST_ERROR = 0.15
@@ -75,27 +79,52 @@ class AnswersPerRecord:
     share: float = 1.0
 
 
-def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
-    """Return probabilities of the joint states of some variables, given states of others, in C order."""
-    means, model = mode.means, mode.means.evidence.specification
-    engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
-    start = engine.offsets[-2]
-    held = clamped(
-        model.cardinalities, model.scopes, means.evidence.family.potentials(mode.coordinates), given
-    )
-    log_partition, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
-    probabilities = marginals[start:]
-    rows = np.empty((len(probabilities), means.effects.size))
-    basis = np.zeros(engine.size)
-    for position in range(len(probabilities)):
-        basis[start + position] = 1.0
-        rows[position] = means.effects.pull_back(product(basis)[:start])
-        basis[start + position] = 0.0
-    single, share = probabilities * (1 - probabilities), 1.0
-    if given:
-        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
-        share = float(np.exp(log_partition - whole))
-    return AnswersPerRecord(values=probabilities, rows=rows, single=single, share=share)
+def answers_per_record(
+    asked: Asked,
+    potentials: FloatArray,
+    inference: Inference,
+    by_coordinates: Callable[[FloatArray], FloatArray],
+) -> AnswersPerRecord:
+    """Return the probabilities of the joint states that were asked for, in C order, or a query's answers per record.
+
+    Parameters
+    ----------
+    asked
+        The variables, with states of others that are given, or the query.
+    potentials, inference
+        Potentials of the fit's cliques, shape (model size,), and its kind of marginals.
+    by_coordinates
+        Maps a derivative by the potentials to that by the coordinates of the fit.
+    """
+    model, engine = asked.evidence.specification, asked.evidence.engine(inference)
+    whole, held, share = potentials, potentials, 1.0
+    if asked.bound is not None:
+        weights: Any = asked.bound.in_cliques
+    else:  # the joint states are the cells of one more clique
+        engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables), kind=inference)
+        inner = np.zeros(engine.size - model.size)
+        weights = eye_array(engine.size, format="csr")[model.size :]
+        whole = np.append(potentials, inner)
+        held = np.append(clamped(model.cardinalities, model.scopes, potentials, asked.given), inner)
+    size = weights.shape[0]
+    remedy = "ask for fewer answers at a time"
+    require_memory(f"derivatives of {size:,} answers", 8.0 * size * model.size, remedy, DEFAULT_MEMORY_LIMIT)
+    try:
+        log_partition, marginals, product = engine.linearize(held)
+    except ImpossibleError:
+        raise given_error(model.domain, asked.given) from None
+    rows, single = [], np.empty(size)
+    for position in range(size):
+        weight = weights[[position]].toarray()[0]
+        change = product(weight)
+        rows.append(by_coordinates(change[: model.size]))
+        single[position] = weight @ change
+    values = weights @ marginals
+    if asked.bound is None:
+        single = values * (1 - values)
+    if asked.given:
+        share = float(np.exp(log_partition - engine.log_partition(whole)))
+    return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0), share=share)
 
 
 def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:
@@ -107,34 +136,13 @@ def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.
     return on_log_odds(np.sqrt(variances) * np.subtract(most, least), spread)
 
 
-def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
-    """Return the answers of a query per record."""
-    means = mode.means
-    _, marginals, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
-    require_memory(
-        f"derivatives of {len(bound):,} answers",
-        8.0 * len(bound) * means.effects.size,
-        "ask for fewer answers at a time",
-        DEFAULT_MEMORY_LIMIT,
-    )
-    rows, single = np.empty((len(bound), means.effects.size)), np.empty(len(bound))
-    for position in range(len(single)):
-        weights = bound.in_cliques[[position]].toarray()[0]
-        change = product(weights)
-        rows[position], single[position] = means.effects.pull_back(change), weights @ change
-    return AnswersPerRecord(values=bound.in_cliques @ marginals, rows=rows, single=np.maximum(single, 0.0))
-
-
 def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
     """Return deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
 def limits_on_log_odds(
-    estimates: FloatArray,
-    errors: FloatArray,
-    prob: float,
-    ends: Ends = (0.0, 1.0),
+    estimates: FloatArray, errors: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits that are normal on the scale of log-odds between two ends.
 
@@ -177,7 +185,17 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     is_small, size = mode.curvature.formed is not None, mode.means.effects.size
     if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-        return np.maximum(_by_solving(mode, sampled, padded), 0.0)
+        # one linear system a row
+        seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
+        if seconds > PATIENCE:
+            warnings.warn(
+                f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
+                f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
+                "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
+                ForecastWarning,
+                stacklevel=4,
+            )
+        return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
     jacobian = mode.means.jacobian(linearized)
     information = weighted_square(jacobian, weights)
     curvature = DenseCurvature(information=information, prior=prior)
@@ -190,20 +208,6 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
         cross, inverse = padded @ solved, np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True)
         variances -= np.einsum("ij,ij->i", cross, cross @ inverse)
     return np.maximum(variances, 0.0)
-
-
-def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
-    """Return the variance r'Cr of each row by one linear system each; warn with a forecast if that takes minutes."""
-    seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
-    if seconds > PATIENCE:
-        warnings.warn(
-            f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
-            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
-            "time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
-            ForecastWarning,
-            stacklevel=5,
-        )
-    return np.array([row @ curvature.solve(row) for row in rows])
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:

@@ -55,12 +55,7 @@ def refuse_other_records(mode: Mode) -> None:
 
 
 def interval_of_records(
-    mode: Mode,
-    answers: AnswersPerRecord,
-    prob: float,
-    *,
-    is_told: bool,
-    ends: Ends = (0.0, 1.0),
+    mode: Mode, answers: AnswersPerRecord, prob: float, *, is_told: bool, ends: Ends = (0.0, 1.0)
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
 
@@ -75,6 +70,8 @@ def interval_of_records(
     ends
         The least and the greatest answer of one record.
     """
+    from scipy.special import ndtri
+
     total, (least, most) = float(np.exp(mode.log_total)), ends
     variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
     if not is_told and mode.curvature.formed is None:
@@ -89,31 +86,12 @@ def interval_of_records(
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
     relative = mode.means.evidence.total_standard_error / total
+    estimates = total * answers.values
     if relative == 0:
         lower, upper = (total * end for end in limits_on_log_odds(answers.values, errors, prob, ends))
-    else:
-        lower, upper = _of_a_private_number(
-            total * answers.values, deviations, prob, (least, most), mode.log_total, relative
-        )
-    estimates = total * answers.values
-    return estimates, *whole_limits(estimates, lower, upper), errors
-
-
-def _of_a_private_number(
-    estimates: FloatArray,
-    deviations: FloatArray,
-    prob: float,
-    ends: Ends,
-    log_total: float,
-    error: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Return limits that are normal on the scale of logarithms, or of the answers where these may be negative.
-
-    `error` is the standard error of log N.
-    """
-    from scipy.special import ndtri
-
-    z, (least, most) = float(ndtri(0.5 + prob / 2)), ends
+        return estimates, *whole_limits(estimates, lower, upper), errors
+    # of a private number, limits are normal on the scale of logarithms, or of answers that may be negative
+    z = float(ndtri(0.5 + prob / 2))
     deviations = np.maximum(deviations, np.finfo(float).tiny)
     is_positive = (np.asarray(least) >= 0) & (estimates > 0)
     base = np.where(is_positive, estimates, 1.0)
@@ -121,7 +99,7 @@ def _of_a_private_number(
     below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
     with np.errstate(over="ignore"):
         lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
-        upper = np.minimum(upper, most * np.exp(log_total + z * error))
+        upper = np.minimum(upper, most * np.exp(mode.log_total + z * relative))
     lower = np.where(is_positive, lower, estimates + below * deviations)
     upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
-    return lower, upper
+    return estimates, *whole_limits(estimates, lower, upper), errors
