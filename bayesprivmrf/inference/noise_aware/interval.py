@@ -103,7 +103,8 @@ def answers_per_record(
     else:  # the joint states are the cells of one more clique
         engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables), kind=inference)
         inner = np.zeros(engine.size - model.size)
-        weights = eye_array(engine.size, format="csr")[model.size :]
+        cells: Any = eye_array(engine.size, format="csr")
+        weights = cells[model.size :]
         whole = np.append(potentials, inner)
         held = np.append(clamped(model.cardinalities, model.scopes, potentials, asked.given), inner)
     size = weights.shape[0]
@@ -175,55 +176,67 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     by_total
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
     """
-    is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
-    linearized = _linearized(mode)
-    if linearized.unexplained is not None:
-        covariance = _with_correlated_counts(mode, linearized)
-        return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
-    weights = noise_weights(mode)
+    is_free, size = mode.means.evidence.total_standard_error > 0, mode.means.effects.size
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
-    is_small, size = mode.curvature.formed is not None, mode.means.effects.size
-    if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
-        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-        # one linear system a row
-        seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
-        if seconds > PATIENCE:
-            warnings.warn(
-                f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
-                f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
-                "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
-                ForecastWarning,
-                stacklevel=4,
-            )
-        return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
-    jacobian = mode.means.jacobian(linearized)
-    information = weighted_square(jacobian, weights)
-    curvature = DenseCurvature(information=information, prior=prior)
-    variances = curvature.mean_variances(padded.T)
+    is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
+    if mode.curvature.formed is not None or not is_wide or not mode.means.tells_all:
+        return np.maximum(np.einsum("ij,ij->i", padded @ _noise_covariance(mode), padded), 0.0)
+    sampled = SampledCurvature(
+        linearized=_linearized(mode), weights=noise_weights(mode), prior=_precision(mode)
+    )
+    # one linear system a row
+    seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
+    if seconds > PATIENCE:
+        warnings.warn(
+            f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
+            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
+            "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
+            ForecastWarning,
+            stacklevel=4,
+        )
+    return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
+
+
+def _noise_covariance(mode: Mode) -> FloatArray:
+    r"""Return the covariance of (β, log N) that the noise leaves, shape (d + 1, d + 1).
+
+    In a tied model, whose statistics leave the measured counts a covariance, the loss adds up the counts one by one,
+    each weighted by one over its variance. Its minimum therefore has the covariance
+    :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself where there
+    are none.
+    """
+    linearized, prior = _linearized(mode), _precision(mode)
+    jacobian, unexplained = mode.means.jacobian(linearized), linearized.unexplained
+    if unexplained is not None:
+        own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
+        noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
+        deviations = np.sqrt(own + noise)
+        correlations = unexplained / np.outer(deviations, deviations)
+        np.fill_diagonal(correlations, 1.0)
+        weighted = jacobian / deviations
+        inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
+        return inverse @ (weighted @ correlations @ weighted.T + np.diag(prior)) @ inverse
+    curvature = DenseCurvature(information=weighted_square(jacobian, noise_weights(mode)), prior=prior)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
-    if is_small and is_exact.any():
-        # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
-        held = jacobian[:, is_exact]
-        solved = curvature.solve(held)
-        cross, inverse = padded @ solved, np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True)
-        variances -= np.einsum("ij,ij->i", cross, cross @ inverse)
-    return np.maximum(variances, 0.0)
+    if mode.curvature.formed is None or not is_exact.any():
+        return curvature.covariance
+    # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
+    held = jacobian[:, is_exact]
+    solved = curvature.solve(held)
+    return (
+        curvature.covariance
+        - solved @ np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True) @ solved.T
+    )
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
-    linearized, size = _linearized(mode), mode.means.effects.size
-    if size > DENSE_LIMIT:
+    if (size := mode.means.effects.size) > DENSE_LIMIT:
         raise ModelTooLargeError(
             f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
             "for the probabilities of a step, given the state before."
         )
-    if linearized.unexplained is not None:
-        noise = _with_correlated_counts(mode, linearized)
-    else:
-        weighted = mode.means.jacobian(linearized) * np.sqrt(noise_weights(mode))
-        noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
-    return noise + _sampling_curvature(mode).covariance
+    return _noise_covariance(mode)[:-1, :-1] + _sampling_curvature(mode).covariance
 
 
 def noise_weights(mode: Mode) -> FloatArray:
@@ -240,26 +253,6 @@ def _precision(mode: Mode) -> FloatArray:
 
 def _linearized(mode: Mode) -> Linearized:
     return mode.means.at(mode.point, holds_total=mode.means.evidence.total_standard_error == 0)
-
-
-def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
-    r"""Return the covariance of β in a tied model, whose statistics leave the measured counts a covariance R.
-
-    The loss adds up the counts one by one, each weighted by one over its variance. Its minimum therefore has the
-    covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
-    where there are none.
-    """
-    unexplained, prior = linearized.unexplained, _precision(mode)
-    assert unexplained is not None
-    own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
-    noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
-    deviations = np.sqrt(own + noise)
-    correlations = unexplained / np.outer(deviations, deviations)
-    np.fill_diagonal(correlations, 1.0)
-    weighted = mode.means.jacobian(linearized) / deviations
-    inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
-    middle = weighted @ correlations @ weighted.T + np.diag(prior)
-    return (inverse @ middle @ inverse)[:-1, :-1]
 
 
 def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> FloatArray:

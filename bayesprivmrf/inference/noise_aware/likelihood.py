@@ -146,8 +146,6 @@ class NoiseLikelihood:
     def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the negative log-density and its derivative by the mean; the residual may have leading axes."""
         is_laplace, spread = self._split(variance)
-        if is_laplace.all():
-            return normal_laplace(residual, np.sqrt(variance), self.scale)
         value = 0.5 * residual**2 / spread + 0.5 * np.log(2 * math.pi * spread)
         slope = -residual / spread
         if is_laplace.any():

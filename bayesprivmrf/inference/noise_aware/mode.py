@@ -60,12 +60,7 @@ from bayesprivmrf.model.tables import FloatArray
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 
 
-# Renewals after which a search without any evidence for its scales is given up
-_FIRST_ROUNDS = 4
-
-
-# the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
-# and the fall in nats after which wider scales are left out
+# the grid of the search for a scale by the lower bound
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 
 
@@ -187,11 +182,8 @@ class Search:
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
             return self.settle(start, scales, is_learning=self.settings.scale is None)
-        mode = self.settle(start, scales, is_learning=True, is_on_trial=True)
+        mode = self.settle(start, scales, is_learning=True)
         trust = self._trust(mode)
-        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < self.settings.rounds:
-            mode = self.settle(mode.point, mode.log_scales, is_learning=True)
-            trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
             # the two answers are mixed, so that the estimate does not jump where trust runs out
@@ -231,9 +223,7 @@ class Search:
 
     # one expansion after the other
 
-    def settle(
-        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
-    ) -> Mode:
+    def settle(self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool) -> Mode:
         """Repeat optimization and expansion until the point no longer moves, and return the mode."""
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
         expansion = Expansion(self.objective, point, log_scales, None)
@@ -244,14 +234,8 @@ class Search:
                 status = ended
             if ended is Status.DIVERGED or last == settings.rounds:
                 break
-            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
-            if is_on_trial and last == _FIRST_ROUNDS:
-                found = self._mode(point, log_scales, expansion, status, last)
-                if self._trust(found) == 0:
-                    return found
             last, before, held = last + 1, log_scales, expansion
-            since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
-            share = 1 / max(since - 3 + 1, 1)  # shrinking shares end a cycle between point and widths
+            share = 1 / max(last - 2, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
