@@ -43,7 +43,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
@@ -111,11 +111,10 @@ def dual_e_step(
     wanted = evidence.noisy_counts[free] / total
     full = np.zeros(len(free))
 
-    def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
+    def means_at(tilt: FloatArray) -> tuple[float, FloatArray]:
         full[free] = tilt
         log_partition, marginals = engine.marginals(potentials + evidence.scattered(full))
-        value = float(log_partition - wanted @ tilt + 0.5 * (tilt @ (pull * tilt)))
-        return value, evidence.gathered(marginals)[free] - wanted + pull * tilt
+        return log_partition, evidence.gathered(marginals)[free]
 
     deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
@@ -126,8 +125,10 @@ def dual_e_step(
     # numbers that say the same leave flat directions, in which the search may stall
     # each search continues from where the last one stopped; three are arbitrary
     for _ in range(3):
-        optimum = minimize(
-            objective,
+        optimum = ridge_mode(
+            means_at,
+            wanted,
+            pull,
             begin,
             bounds=(-reach, reach),
             gradient_tolerance=tolerance,

@@ -35,7 +35,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
@@ -102,11 +102,13 @@ def _nearest(
     transposed, size = rows.T.tocsr(), len(wanted)
     operator: Any = LinearOperator
 
-    def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
+    def means_at(tilt: FloatArray) -> tuple[float, FloatArray]:
         log_partition, marginals = engine.marginals(potentials + transposed @ tilt)
-        return float(log_partition - wanted @ tilt), rows @ marginals - wanted
+        return log_partition, rows @ marginals
 
-    found = minimize(objective, np.zeros(size), gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
+    start = np.zeros(size)
+    search = {"gradient_tolerance": _TOLERANCE, "iterations": _ITERATIONS}
+    found = ridge_mode(means_at, wanted, start, start, **search)
     if found.status is Status.DIVERGED:
         return potentials, np.inf
     tilt, best, least = found.point, found.point, np.inf

@@ -85,18 +85,14 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
 
 def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
     """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
-    basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
-    held = rows[is_exact] @ basis.T
-    first, free = _solutions(held, wanted[is_exact])
-    noise = deviations[~is_exact]
-    whole = (rows[~is_exact] @ basis.T) / noise[:, np.newaxis]
-    left = wanted[~is_exact] / noise - whole @ first
-    design = whole @ free
+    basis = effects.margins(np.eye(effects.size))
+    first, free, design, left = _unconstrained(rows, basis, wanted, deviations, deviations == 0)
     values, vectors = np.linalg.eigh(design.T @ design)
     # with less information, relative to the largest, a direction counts as undetermined
     is_told = values > 1e-11 * values.max(initial=0.0)
-    inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
-    beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
+    root = vectors[:, is_told] / np.sqrt(values[is_told])
+    inverse_root = free @ root
+    beta = first + inverse_root @ (root.T @ (design.T @ left))
     unseen = (free @ vectors[:, ~is_told]).T @ basis
     return LeastSquares(
         counts=beta @ basis,
@@ -130,27 +126,39 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
         tables = np.vstack([tables, even])
     # an answer with a smaller share of the largest deviation counts as exact
     is_noisy = deviations > 1e-7 * deviations.max(initial=0.0)
-    noise = deviations[is_noisy]
     wanted = answers - evidence.total * (rows @ even)
-    first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])
-    design = (rows[is_noisy] @ tables.T) / noise[:, np.newaxis]
-    left, values, _ = np.linalg.svd(design @ free, full_matrices=False)
+    _, _, design, told = _unconstrained(rows, tables, wanted, deviations, ~is_noisy)
+    left, values, _ = np.linalg.svd(design, full_matrices=False)
     basis = left[:, values > _HELD * values.max(initial=0.0)]
-    weights = np.eye(len(noise)) - basis @ basis.T
-    residuals = weights @ (wanted[is_noisy] / noise - design @ first)
-    return residuals, weights, np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]]
+    weights = np.eye(len(told)) - basis @ basis.T
+    return (
+        weights @ told,
+        weights,
+        np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]],
+    )
 
 
-def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the least-norm solution of linear equations, and a basis of the null space, shape (d, free)."""
-    size = held.shape[1]
+def _unconstrained(
+    rows: Any, tables: FloatArray, wanted: FloatArray, deviations: FloatArray, is_exact: np.ndarray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Solve the constraints, and return least squares in what they leave free.
+
+    Returns
+    -------
+    first, free, design, left
+        The least-norm solution of the answers without noise, and a basis of the null space, shape (d, free); the
+        design matrix of the other answers in that space, and what the solution leaves of them, in their deviations.
+    """
+    held, told, size = rows[is_exact] @ tables.T, wanted[is_exact], len(tables)
     if len(held) > size:  # a smaller system of the same solutions
         turn, held = np.linalg.qr(held)
-        wanted = turn.T @ wanted
+        told = turn.T @ told
     left, values, right = np.linalg.svd(held)
     rank = int((values > _HELD * values.max(initial=1.0)).sum())
-    first = right[:rank].T @ ((left.T @ wanted)[:rank] / values[:rank])
-    return first, right[rank:].T
+    first, free = right[:rank].T @ ((left.T @ told)[:rank] / values[:rank]), right[rank:].T
+    noise = deviations[~is_exact]
+    whole = (rows[~is_exact] @ tables.T) / noise[:, np.newaxis]
+    return first, free, whole @ free, wanted[~is_exact] / noise - whole @ first
 
 
 def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:

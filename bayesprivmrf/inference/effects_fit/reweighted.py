@@ -171,16 +171,22 @@ def reweighted_fit(
         strain = weighed.whitened(means - mu)
         return float(strain @ strain + at @ at / prior**2) / 2
 
+    def scored(at: FloatArray, factor: FloatArray | None) -> tuple[FloatArray, Weighed, DenseCurvature]:
+        """Return means, weights, those of a factor where one is given, and the curvature at a point."""
+        mu, covariance = moments.expanded(at)
+        if factor is None:
+            weighed = Weighed.by(covariance, np.diag(noises), total)
+        else:
+            weighed = Weighed.keeping(factor, covariance)
+        return mu, weighed, DenseCurvature(information=weighed.information, prior=precision)
+
     for rounds in range(1, _ROUNDS + 1):
         is_weighed = rounds <= most_weighed
         is_fresh = is_weighed or moments.has_covariance
         if is_fresh or weighed is None or curvature is None:
-            mu, covariance = moments.expanded(beta)
-            if is_weighed or weighed is None:
-                weighed = Weighed.by(covariance, np.diag(noises), total)
-            else:  # later rounds keep W, so that Q is one function and they can end
-                weighed = Weighed.keeping(weighed.factor, covariance)
-            curvature = DenseCurvature(information=weighed.information, prior=precision)
+            # later rounds keep W, so that Q is one function and they can end
+            kept = None if is_weighed or weighed is None else weighed.factor
+            mu, weighed, curvature = scored(beta, kept)
         else:
             mu = moments.means(beta)[1]
         step = curvature.solve(weighed.score(means - mu) - precision * beta)
@@ -207,9 +213,7 @@ def reweighted_fit(
     # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
     off = 0.0
     if is_exact and moments.has_covariance:  # the largest step that remains, in posterior standard deviations
-        mu, covariance = moments.expanded(found)
-        weighed = Weighed.by(covariance, np.diag(noises), total)
-        curvature = DenseCurvature(information=weighed.information, prior=precision)
+        mu, weighed, curvature = scored(found, None)
         step = curvature.solve(weighed.score(means - mu) - precision * found)
         off = float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))
     if off > _NEAR:
