@@ -276,7 +276,7 @@ class NoiseAwareMAP:
         rows = TransitionRows(model=model)
         pooled = pool(evidence)
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
-        ridge = float(pooled.ridges.mean())
+        ridge = float(pooled.ridges(evidence).mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)

@@ -199,7 +199,7 @@ class Search(Objective):
         if not evidence.noise:
             return uniform
         pooled = pool(evidence)
-        ridge = np.repeat(pooled.ridges, np.diff(model.offsets))
+        ridge = np.repeat(pooled.ridges(evidence), np.diff(model.offsets))
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
             self.means.engine,
