@@ -82,8 +82,7 @@ class EMPath:
         while self.point.taken < settings.steps:
             ahead = max(1.0, (self.acceleration - 1) * self.point.taken)
             ahead = min(ahead, settings.steps - self.point.taken)
-            step = self._advance(ahead)
-            following = self._follow(step, ahead)
+            step, following = self._block(ahead)
             if not math.isfinite(following.discrepancy):
                 return Status.DIVERGED
             if settings.stopping == "balance" and self._pays_no_more(following):
@@ -114,8 +113,8 @@ class EMPath:
             return True
         return False
 
-    def _advance(self, ahead: float) -> EStep:
-        """Take one E-step that is worth `ahead` EM steps."""
+    def _block(self, ahead: float) -> tuple[EStep, Point]:
+        """Take one E-step that is worth `ahead` EM steps, and its M-step."""
         evidence, here = self.evidence, self.point
         expected = evidence.total * evidence.gathered(here.marginals)
         residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
@@ -131,14 +130,11 @@ class EMPath:
         self.tilt = step.tilt / ahead
         self.evaluations += step.evaluations
         self.unconverged += not step.converged
-        return step
-
-    def _follow(self, step: EStep, ahead: float) -> Point:
-        """Take the M-step: θ + A'g in closed form, or B'n = N B'μ(Bβ) with ties."""
+        # the M-step: θ + A'g in closed form, or B'n = N B'μ(Bβ) with ties
         potentials, marginals = step.potentials, step.marginals
         if self.left_inverse is not None:
             # it begins at the β whose potentials are near, and equal if all cells are possible
-            family, start = self.evidence.family, self.point.potentials
+            family, start = evidence.family, here.potentials
             inside = np.isfinite(family.base)
             start = self.left_inverse @ np.where(inside, start - np.where(inside, family.base, 0.0), 0.0)
             potentials, _, stats = match_marginals(
@@ -146,7 +142,7 @@ class EMPath:
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
-        return self._point(potentials, marginals, self.point.taken + ahead)
+        return step, self._point(potentials, marginals, here.taken + ahead)
 
     def _point(self, potentials: FloatArray, marginals: FloatArray, taken: float) -> Point:
         return Point(

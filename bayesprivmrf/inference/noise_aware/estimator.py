@@ -21,11 +21,12 @@ from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
     answers_per_record,
     coordinate_covariance,
+    interval_of_records,
     limits_on_log_odds,
+    refuse_other_records,
     standard_errors,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
-from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -82,8 +83,8 @@ class NoiseAwareSolution(Solution):
         of
             ``"population"``: probabilities. ``"records"``: the number of records of this sample in each joint state,
             or the query's answers on them; the limits are whole numbers
-            (`bayesprivmrf.inference.noise_aware.records`). It takes no `given`, and no model with ties, linear scores
-            or waves.
+            (`bayesprivmrf.inference.noise_aware.interval`). It takes no `given`, and no model with ties, linear
+            scores or waves.
         given
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
             probabilities are conditional on them. A set means that the variable is in one of these states. Neither

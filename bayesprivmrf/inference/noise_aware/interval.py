@@ -1,7 +1,8 @@
-r"""Approximate intervals for population probabilities, from the curvature at the noise-aware estimate.
+r"""Approximate intervals from the curvature at the noise-aware estimate.
 
-Two errors add up. The noise leaves the parameters θ' of the N people who answered uncertain, with the covariance
-:math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each count's noise, which is 2b² for Laplace noise.
+**Population probabilities** have two errors, which add up. The noise leaves the parameters θ' of the N people who
+answered uncertain, with the covariance :math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each
+count's noise, which is 2b² for Laplace noise.
 The Fisher information 1/b² would suit many noisy counts a parameter. A released table has about one count a
 parameter, so the error of a count passes into its parameter as it is.
 
@@ -16,6 +17,29 @@ of 0 and 1, and the interval is normal on the scale of :math:`\log \frac{a - l}{
 
 Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on them, where its matrix is
 formed; for larger models they count as rounded to whole numbers.
+
+**Answers of the N records themselves** have the first error alone. The estimate β is that of the parameters θ' whose
+mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')` where a clique holds the cell's variables: what is unknown of it is
+what the noise leaves unknown of θ' and N. With the derivative r of p by the coordinates and C the covariance of
+(β, log N) given the noisy counts,
+
+.. math:: \operatorname{Var} n = N^2 \, (r, p) \, C \, (r, p)' .
+
+A cell whose variables no clique holds together varies around :math:`N p(θ')` besides, for the tables of the cliques
+do not tell it. Under the model the records given those tables have the law of N draws conditional on their statistics
+t, normal where N is large, and of the variance
+
+.. math:: N \bigl( p (1 - p) - r' Σ^{-1} r \bigr), \qquad Σ = \operatorname{Cov} t, \quad
+          r = \operatorname{Cov}(1_{cell}, t) .
+
+Where Σ is not formed, for more coordinates than `DENSE_LIMIT`, it is N p (1 - p), which is never too small.
+
+Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
+normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
+record's answer is negative, and on that of the answers else. In a cell that noise hides the upper bound of logarithms
+is beyond all records: it is at most the greatest answer of one record times the upper bound of N, normal on the same
+scale with the standard error of the releases. Bounds are rounded to whole numbers, as the answers are:
+on the first two scales none reaches 0, which many cells have.
 """
 
 from __future__ import annotations
@@ -27,13 +51,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import eye_array
 
 from bayesprivmrf.checks import require_memory
-from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
+from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.asked import Asked
 from bayesprivmrf.inference.evidence import Inference
-from bayesprivmrf.inference.limits import Ends, standard_limits
+from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     PATIENCE,
@@ -68,15 +91,13 @@ class AnswersPerRecord:
     rows
         Their derivatives by the coordinates, shape (rows, d).
     single
-        Variance of one record's, shape (rows,).
-    share
-        Probability of what is given: sampling errors are of so many of the people.
+        Variance of one record's over the probability of what is given, shape (rows,): sampling errors are of so many
+        of the people.
     """
 
     values: FloatArray
     rows: FloatArray
     single: FloatArray
-    share: float = 1.0
 
 
 def answers_per_record(
@@ -96,8 +117,10 @@ def answers_per_record(
     by_coordinates
         Maps a derivative by the potentials to that by the coordinates of the fit.
     """
+    from scipy.sparse import eye_array
+
     model, engine = asked.evidence.specification, asked.evidence.engine(inference)
-    whole, held, share = potentials, potentials, 1.0
+    whole = held = potentials
     if asked.bound is not None:
         weights: Any = asked.bound.in_cliques
     else:  # the joint states are the cells of one more clique
@@ -124,22 +147,23 @@ def answers_per_record(
     if asked.bound is None:
         single = values * (1 - values)
     if asked.given:
-        share = float(np.exp(log_partition - engine.log_partition(whole)))
-    return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0), share=share)
+        single = single / float(np.exp(log_partition - engine.log_partition(whole)))
+    return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0))
 
 
 def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:
     """Return the standard errors of answers per record on the scale of log-odds, shape (rows,); 0 at the ends."""
-    least, most = ends
-    spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     variances = noise_variances(mode, answers.rows)
-    variances += sampling_variances(mode, answers.rows, answers.single / answers.share)
-    return on_log_odds(np.sqrt(variances) * np.subtract(most, least), spread)
+    variances += sampling_variances(mode, answers.rows, answers.single)
+    return _on_log_odds(np.sqrt(variances), answers.values, ends)
 
 
-def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
-    """Return deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
-    return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
+def _on_log_odds(deviations: FloatArray, values: FloatArray, ends: Ends) -> FloatArray:
+    """Return deviations of answers on the scale of log-odds between two ends; 0 at the ends."""
+    least, most = ends
+    spread = np.maximum(values - least, 0.0) * np.maximum(most - values, 0.0)
+    scaled = deviations * np.subtract(most, least)
+    return np.divide(scaled, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
 def limits_on_log_odds(
@@ -276,3 +300,65 @@ def statistics_covariance(mode: Mode) -> FloatArray:
     """Return Σ, the covariance of one record's statistics, shape (d, d)."""
     potentials = mode.means.evidence.family.potentials(mode.coordinates)
     return mode.means.statistics_covariance(mode.means.engine.linearize(potentials)[2])
+
+
+def refuse_other_records(mode: Mode) -> None:
+    """Raise where the tables of the records are not those of free potentials of one group of records."""
+    evidence = mode.means.evidence
+    weighed, waves = evidence.is_weighed, bool(evidence.wave_totals)
+    if evidence.specification.is_restricted or waves or weighed:
+        seen = "rows of weight 1/K" if weighed else "several waves" if waves else "ties or linear scores"
+        raise ModelError(
+            f"`of='records'` needs a model without ties, linear scores or waves, and rows that weigh 1, got {seen}: "
+            "the records' tables are not those of the fit; ask of='population', or fit LatentCounts()."
+        )
+
+
+def interval_of_records(
+    mode: Mode, answers: AnswersPerRecord, prob: float, *, is_told: bool, ends: Ends = (0.0, 1.0)
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
+
+    Parameters
+    ----------
+    mode, answers
+        Where `noise_aware_mode` ended, and the answers per record, with their derivatives.
+    prob
+        Probability that each interval should hold.
+    is_told
+        Whether the tables of the cliques tell the answers.
+    ends
+        The least and the greatest answer of one record.
+    """
+    from scipy.special import ndtri
+
+    total, (least, most) = float(np.exp(mode.log_total)), ends
+    variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
+    if not is_told and mode.curvature.formed is None:
+        variances += total * answers.single
+    elif not is_told:  # the variance of one record's answer given the statistics of the model
+        covariance = statistics_covariance(mode)
+        # cells that hardly occur leave Σ singular but for rounding
+        floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
+        inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
+        variances += total * np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+    deviations = np.sqrt(variances)
+    errors = _on_log_odds(deviations / total, answers.values, ends)
+    relative = mode.means.evidence.total_standard_error / total
+    estimates = total * answers.values
+    if relative == 0:
+        lower, upper = (total * end for end in limits_on_log_odds(answers.values, errors, prob, ends))
+        return estimates, *whole_limits(estimates, lower, upper), errors
+    # of a private number, limits are normal on the scale of logarithms, or of answers that may be negative
+    z = float(ndtri(0.5 + prob / 2))
+    deviations = np.maximum(deviations, np.finfo(float).tiny)
+    is_positive = (np.asarray(least) >= 0) & (estimates > 0)
+    base = np.where(is_positive, estimates, 1.0)
+    to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
+    below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
+    with np.errstate(over="ignore"):
+        lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
+        upper = np.minimum(upper, most * np.exp(mode.log_total + z * relative))
+    lower = np.where(is_positive, lower, estimates + below * deviations)
+    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
+    return estimates, *whole_limits(estimates, lower, upper), errors
