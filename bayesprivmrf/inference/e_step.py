@@ -137,11 +137,10 @@ def dual_e_step(
         begin, status, evaluations = optimum.point, optimum.status, evaluations + optimum.evaluations
         if status is not Status.ITERATION_LIMIT or optimum.iterations >= iterations:
             break
-    tilt = np.zeros(len(free))
-    tilt[free] = begin
-    tilted = potentials + evidence.scattered(tilt)
+    full[free] = begin
+    tilted = potentials + evidence.scattered(full)
     return EStep(
-        tilt=tilt,
+        tilt=full,
         potentials=tilted,
         marginals=engine.marginals(tilted)[1],
         converged=status is Status.CONVERGED,

@@ -59,13 +59,9 @@ def refuse_shared(evidence: Evidence) -> None:
     model = evidence.specification
     if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
         return
-    lies_in_model = False
-    if (
-        not model.shares_transitions
-    ):  # E'g are potentials of the model for every g, as with the public sizes of waves
-        coordinates, rows = cast(TiedEffects, evidence.family.effects), evidence.exact[0].toarray()
-        lies_in_model = max(coordinates.missed(row.astype(float)) for row in rows) < _TOLERANCE
-    if not lies_in_model:
+    effects, rows = evidence.family.effects, evidence.exact[0].toarray().astype(float)
+    # E'g may be potentials of the model for every g, as with the public sizes of waves
+    if model.shares_transitions or max(map(cast(TiedEffects, effects).missed, rows)) >= _TOLERANCE:
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "

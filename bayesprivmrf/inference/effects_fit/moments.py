@@ -102,6 +102,11 @@ def _regular(covariance: FloatArray) -> FloatArray:
     return found
 
 
+def _multiplied(means: FloatArray, product: Product) -> tuple[FloatArray, FloatArray]:
+    """Return means, and the covariance that multiplies a vector."""
+    return means, _regular(np.array([product(row) for row in np.eye(len(means))]))
+
+
 class Eliminated:
     """Moments by exact inference; covariances by its derivatives, or from exact draws where those are too many.
 
@@ -153,8 +158,7 @@ class Eliminated:
     def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the means and the covariance."""
         if self.has_covariance:
-            means, product = self.linearized(beta)
-            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+            return _multiplied(*self.linearized(beta))
         assert self._generator is not None
         draws = int(np.clip(_DRAWS_EACH * self._effects.size, _FEWEST_DRAWS, _MOST_DRAWS))
         cards, potentials = self._effects.cardinalities, self._potentials(beta)
@@ -294,8 +298,7 @@ class Listed:
         with the symmetric difference: one transform holds all second moments.
         """
         if max(self._effects.cardinalities, default=1) > 2:
-            means, product = self.linearized(beta)
-            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+            return _multiplied(*self.linearized(beta))
         joint, (both, halves) = self._probabilities(beta)[1], self._products
         everything = _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])
         means = everything[self._places]

@@ -19,9 +19,9 @@ Answers without noise leave nothing unknown of θ' in their directions: C is con
 formed; for larger models they count as rounded to whole numbers.
 
 **Answers of the N records themselves** have the first error alone. The estimate β is that of the parameters θ' whose
-mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')` where a clique holds the cell's variables: what is unknown of it is
-what the noise leaves unknown of θ' and N. With the derivative r of p by the coordinates and C the covariance of
-(β, log N) given the noisy counts,
+mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')`
+where a clique holds the cell's variables: what is unknown of it is what the noise leaves unknown of θ' and N. With
+the derivative r of p by the coordinates and C the covariance of (β, log N) given the noisy counts,
 
 .. math:: \operatorname{Var} n = N^2 \, (r, p) \, C \, (r, p)' .
 

@@ -76,7 +76,7 @@ class TransitionRows:
     @property
     def size(self) -> int:
         """Number of coordinates."""
-        return self._first.shape[1] + self._inner.shape[1]
+        return self.bases[0].shape[1] + self._inner.shape[1]
 
     @cached_property
     def is_possible(self) -> tuple[np.ndarray, np.ndarray]:
@@ -97,10 +97,6 @@ class TransitionRows:
             found.append(basis)
         return tuple(found)
 
-    @property
-    def _first(self) -> FloatArray:
-        return self.bases[0]
-
     @cached_property
     def _inner(self) -> Any:
         """All rows' contrasts, sparse, shape (K^(m + 1), coordinates of P)."""
@@ -110,9 +106,9 @@ class TransitionRows:
 
     def _logits(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Q φ of π and of the rows of P."""
-        lead, start = phi.shape[:-1], self._first.shape[1]
+        lead, start = phi.shape[:-1], self.bases[0].shape[1]
         inner = (self._inner @ phi[..., start:].reshape(-1, self._inner.shape[1]).T).T
-        return phi[..., :start] @ self._first.T, inner.reshape(*lead, self.rows, self.states)
+        return phi[..., :start] @ self.bases[0].T, inner.reshape(*lead, self.rows, self.states)
 
     def probabilities(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return π, shape (..., K^m), and P, shape (..., K^m, K), at coordinates of shape (..., size)."""
@@ -131,7 +127,7 @@ class TransitionRows:
         own, inner = (
             np.log(np.where(mask, p, 1.0)) for mask, p in zip(self.is_possible, (first, matrix), strict=True)
         )
-        return np.concatenate([own @ self._first, inner.ravel() @ self._inner])
+        return np.concatenate([own @ self.bases[0], inner.ravel() @ self._inner])
 
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Return normalized potentials of the cliques, shape (model size,), nats."""
@@ -155,9 +151,9 @@ class TransitionRows:
         linear
             Whether the derivatives are by c, where π and P move by Q c, and not by φ.
         """
-        (first, matrix), start = self.probabilities(phi), self._first.shape[1]
+        (first, matrix), start = self.probabilities(phi), self.bases[0].shape[1]
         # derivatives of log π and log P
-        by_first, by_step = self._first, self._inner.toarray()
+        by_first, by_step = self.bases[0], self._inner.toarray()
         if linear:  # 0 in impossible cells
             with np.errstate(divide="ignore", invalid="ignore"):
                 possible = self.is_possible[0][:, np.newaxis], self.is_possible[1].reshape(-1, 1)
