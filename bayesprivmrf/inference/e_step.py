@@ -43,10 +43,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.optimize import ridge_mode
+from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.kernels import by_kernel
 
 # An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
@@ -103,18 +104,18 @@ def dual_e_step(
     """
     free = evidence.possible
     total = evidence.total
-    is_box = evidence.is_absolute[free]
-    scale = evidence.spread([law.scale for law in evidence.noise])[free]
-    with np.errstate(divide="ignore"):
-        reach = np.where(is_box, steps / scale, np.inf)
-    pull = np.where(is_box, 0.0, scale**2) / (steps * total)
+    kernels, scale = evidence.kernels[free], evidence.spread([law.scale for law in evidence.noise])[free]
+    reach = steps * by_kernel(kernels, lambda kernel, scale: kernel.reach(scale), scale)
     wanted = evidence.noisy_counts[free] / total
     full = np.zeros(len(free))
 
-    def means_at(tilt: FloatArray) -> tuple[float, FloatArray]:
+    def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
         full[free] = tilt
         log_partition, marginals = engine.marginals(potentials + evidence.scattered(full))
-        return log_partition, evidence.gathered(marginals)[free]
+        # the noise's log density, taken `steps` times, has the conjugate steps c(g / steps)
+        pull, pulled = by_kernel(kernels, lambda kernel, *at: kernel.conjugate(*at), tilt / steps, scale)
+        value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
+        return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
     deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
@@ -125,10 +126,8 @@ def dual_e_step(
     # numbers that say the same leave flat directions, in which the search may stall
     # each search continues from where the last one stopped; three are arbitrary
     for _ in range(3):
-        optimum = ridge_mode(
-            means_at,
-            wanted,
-            pull,
+        optimum = minimize(
+            objective,
             begin,
             bounds=(-reach, reach),
             gradient_tolerance=tolerance,

@@ -26,8 +26,9 @@ from bayesprivmrf.inference.given_releases import (
 )
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, cells_within
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.noise.base import CONTRADICTION
+from bayesprivmrf.noise.kernels import codes_of
 from bayesprivmrf.privacy import NoiseDistribution, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
@@ -216,17 +217,16 @@ class Evidence:
         return any(law.kernel == "within" for law in self.noise)
 
     @cached_property
-    def is_absolute(self) -> np.ndarray:
-        """Mask of the numbers whose noise has an absolute kernel rather than a square one, shape (size,)."""
-        return self.spread([law.kernel == "absolute" for law in self.noise]) > 0
+    def kernels(self) -> IntArray:
+        """Code of each number's kernel, -1 without one, shape (size,); see `noise.kernels`."""
+        return np.repeat(codes_of([law.kernel for law in self.noise]), np.diff(self.offsets))
 
     @cached_property
     def noise_width(self) -> FloatArray:
-        """B of each cell's absolute kernel, the standard deviation under a square one, records, shape (size,)."""
+        """Scale of each number's kernel, the standard deviation under a square one, records, shape (size,)."""
+        normal = (None, "square", "within")
         laws = self.noise
-        return self.spread(
-            [law.scale if law.kernel == "absolute" else law.standard_deviation for law in laws]
-        )
+        return self.spread([law.standard_deviation if law.kernel in normal else law.scale for law in laws])
 
     @property
     def has_total(self) -> bool:

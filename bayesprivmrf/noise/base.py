@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,13 +16,15 @@ from bayesprivmrf.checks import instance_of, number_array, positive_finite, requ
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.kinds import Kinds, is_redefined
 from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise.kernels import KERNELS
 
 # Group of entry points under which packages list their noise distributions
 ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 # Noise distributions by their name in files
 NOISE_NAMES: Kinds[NoiseDistribution] = Kinds(ENTRY_POINT_GROUP, "name")
 
-type Kernel = Literal["absolute", "square", "within"]
+# A name in `noise.kernels.KERNELS`, or "within"
+type Kernel = str
 
 # Source of randomness: as many independent uniform uint64 as it is asked for.
 type Words = Callable[[int], np.ndarray]
@@ -109,10 +111,7 @@ class NoiseDistribution(ABC):
     def log_moment(self, rates: ArrayLike) -> np.ndarray:
         r"""Return upper bounds of :math:`\log E e^{t η}`, nats; infinite where none is known.
 
-        The bound follows from the kernel. For an absolute kernel it is :math:`-\log(1 - b^2 t^2)`, or on the whole
-        numbers :math:`2 \log(1-a) - \log(1 - a e^t) - \log(1 - a e^{-t})` with :math:`a = e^{-1/b}`. Both are exact,
-        and infinite from :math:`|t| = 1/b` on. For a square kernel it is :math:`s^2 t^2 / 2`, which is exact for the
-        normal distribution and a bound on the whole numbers (Canonne, Kamath and Steinke 2020).
+        The bound follows from the kernel.
 
         Parameters
         ----------
@@ -122,17 +121,9 @@ class NoiseDistribution(ABC):
         rates = np.abs(np.asarray(rates, dtype=float))
         if self.variance == 0:
             return np.zeros_like(rates)
-        if self.kernel == "square":
-            return 0.5 * np.square(self.scale * rates)
-        if self.kernel != "absolute":
+        if self.kernel not in KERNELS:
             return np.where(rates == 0, 0.0, np.inf)
-        fall = 1 / self.scale
-        inside = np.minimum(rates, fall)  # at the end itself both are infinite
-        with np.errstate(divide="ignore"):
-            if not self.is_discrete:
-                return -np.log1p(-np.square(inside * self.scale))
-            constant = 2 * math.log(-math.expm1(-fall))
-            return constant - np.log(-np.expm1(inside - fall)) - np.log(-np.expm1(-inside - fall))
+        return KERNELS[self.kernel].log_moment(rates, self.scale, self.is_discrete)
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -259,14 +250,17 @@ def check_kernel(law: NoiseDistribution) -> None:
         half_width = getattr(law, "half_width", math.nan)
         positive_finite("half_width", half_width, "a distribution within bounds has one")
         return
-    what, power = f"the noise distribution {law.name!r}", {"absolute": 1, "square": 2}.get(law.kernel)
+    what, known = (
+        f"the noise distribution {law.name!r}",
+        " or ".join(map(repr, sorted(filter(None, KERNELS)))),
+    )
     scale = getattr(law, "scale", math.nan)
-    must = "have a `kernel` of None, or 'absolute' or 'square' with a positive, finite `scale`"
-    if power is None or not 0 < scale < math.inf:
+    must = f"have a `kernel` of None, or {known} with a positive, finite `scale`"
+    if law.kernel not in KERNELS or not 0 < scale < math.inf:
         raise ArgumentError(f"{what} must {must}, got {law.kernel!r} with the scale {scale!r}; correct it.")
     steps = scale * np.arange(1.0, 4.0)
     found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
-    falls = np.allclose(found, -((steps / scale) ** power) / power, rtol=1e-6)
+    falls = np.allclose(found, KERNELS[law.kernel].log(steps / scale), rtol=1e-6)
     must = f"have the density of its `kernel`, {law.kernel!r}, with its `scale`"
     remedy = "correct `log_density`, or leave out the kernel"
     require(falls, what, must, "one that falls differently", remedy)
@@ -293,10 +287,7 @@ def shape(size: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScaledNoise(NoiseDistribution):
-    r"""Abstract distribution with a kernel, whose only field is a positive scale s.
-
-    Its log density is :math:`-|r/s|^p/p` plus a constant, with p = 1 for an absolute and 2 for a square kernel.
-    """
+    """Abstract distribution with a kernel, whose only field is a positive scale s."""
 
     scale: float
 
@@ -311,9 +302,8 @@ class ScaledNoise(NoiseDistribution):
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Return the log density (or log probability) at each residual, nats."""
         steps = np.abs(number_array("residual", residual, float)) / self.scale
-        return self._log_peak - (steps if self.kernel == "absolute" else 0.5 * steps**2)
+        return self._log_peak + KERNELS[self.kernel].log(steps)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Return the sign of the residual over the scale, or for a square kernel the residual over its square."""
-        given = number_array("residual", residual, float)
-        return (np.sign(given) if self.kernel == "absolute" else given / self.scale) / self.scale
+        """Return the slope of the kernel over the scale."""
+        return KERNELS[self.kernel].slope(number_array("residual", residual, float) / self.scale) / self.scale

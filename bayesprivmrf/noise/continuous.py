@@ -35,6 +35,7 @@ from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, Scal
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
+from bayesprivmrf.noise.kernels import KERNELS
 
 # Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0
@@ -84,7 +85,7 @@ class Within(NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
         kind = NOISE_NAMES.find(self.base) if isinstance(self.base, str) else None
-        is_own = kind is not None and kind.is_discrete and kind.kernel in ("absolute", "square")
+        is_own = kind is not None and kind.is_discrete and kind.kernel in KERNELS
         must = "be one of the library's discrete distributions, such as DiscreteLaplace(2.0)"
         remedy = "leave it out where no noise was added"
         require(is_own, "`base` of counts within bounds", must, "another kind", remedy)

@@ -16,6 +16,7 @@ from scipy.optimize import linprog, minimize
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
 from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
+from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -94,7 +95,8 @@ def test_dual_e_step_is_the_fixed_point_of_the_published_iteration_under_gaussia
     engine = evidence.engine("exact")
     theta = 0.3 * rng.normal(size=LOOP.size)
     dual = e_step.dual_e_step(evidence, engine, theta)
-    counts, marginals = 200 * engine.marginals(theta)[1], None
+    marginals = engine.marginals(theta)[1]
+    counts = 200 * marginals
     for _ in range(500):  # Algorithm 1: tilt, infer, and move a fifth of the way
         tilt = np.concatenate(
             [
@@ -217,9 +219,9 @@ def test_expected_residual_matches_simulation(scale):
     for sampling in (0.0, 1.0, 900.0):
         draws = rng.laplace(0, scale, 400_000) + np.sqrt(sampling) * rng.normal(size=400_000)
         error = np.abs(draws).std() / np.sqrt(draws.size)
-        value = float(discrepancy.expected_residual(np.array(scale), np.array(True), np.array(sampling)))
+        value = float(discrepancy.expected_residual(np.array(scale), np.array(ABSOLUTE), np.array(sampling)))
         assert abs(np.abs(draws).mean() - value) < 4.5 * error  # two-sided level below 1e-5
-    gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(False), np.array(16.0)))
+    gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(SQUARE), np.array(16.0)))
     assert gaussian == pytest.approx(5 * np.sqrt(2 / np.pi))
 
 
@@ -309,8 +311,9 @@ def test_loopy_propagation_that_does_not_settle_is_not_trusted(monkeypatch):
 
 
 def test_settings_of_the_published_iteration_are_refused_with_a_remedy():
+    settings = {"e_step": "nlbp"}
     with pytest.raises(ArgumentError, match="CGM has no setting `e_step` anymore"):
-        CGM(e_step="nlbp")
+        CGM(**settings)
 
 
 def test_tables_without_noise_are_given_back():

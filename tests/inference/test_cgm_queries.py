@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from bayesprivmrf import queries as q
 from bayesprivmrf.inference import CGM, Status, e_step, gather
 from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
+from bayesprivmrf.noise.kernels import ABSOLUTE
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -69,7 +70,7 @@ def by_solver(model, evidence, theta, total):
     linear = theta @ unit
     seen = total * np.array([evidence.gathered(column) for column in unit.T]).T
     answers, scales = evidence.noisy_counts, evidence.spread([law.scale for law in evidence.noise])
-    kinds = np.where(evidence.is_exact, "=", np.where(evidence.is_absolute, "a", "s"))
+    kinds = np.where(evidence.is_exact, "=", np.where(evidence.kernels == ABSOLUTE, "a", "s"))
     states, absolute, square, exact = unit.shape[1], kinds == "a", kinds == "s", kinds == "="
     size = int(absolute.sum())
 
@@ -104,7 +105,7 @@ def objective_of(evidence, theta, p, marginals):
     gap = evidence.noisy_counts - evidence.total * evidence.gathered(marginals)
     assert np.abs(gap[evidence.is_exact]).max(initial=0.0) < 1e-2
     ratio = np.abs(gap[~evidence.is_exact]) / evidence.noise_width[~evidence.is_exact]
-    loss = np.where(evidence.is_absolute[~evidence.is_exact], ratio, 0.5 * ratio**2).sum()
+    loss = np.where(evidence.kernels[~evidence.is_exact] == ABSOLUTE, ratio, 0.5 * ratio**2).sum()
     return theta @ marginals - p @ np.log(np.maximum(p, 1e-300)) - loss / evidence.total
 
 
@@ -146,7 +147,7 @@ def test_every_em_step_makes_the_noisy_answers_more_probable(law):
         fitted = CGM(steps=steps, stopping="none", acceleration=1.0).fit(made).marginals.flat
         gap = np.abs(evidence.noisy_counts - evidence.total * evidence.gathered(fitted))
         ratio = gap / evidence.noise_width
-        values.append(np.where(evidence.is_absolute, -ratio, -0.5 * ratio**2).sum())
+        values.append(np.where(evidence.kernels == ABSOLUTE, -ratio, -0.5 * ratio**2).sum())
     assert (np.diff(values) > -0.02 * np.sqrt(len(gap))).all()
     assert values[-1] > values[0] + 5
 

@@ -78,6 +78,7 @@ from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import ABSOLUTE, by_kernel
 
 # Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module
 EXPONENT = 1 / 3
@@ -101,9 +102,8 @@ class Discrepancy:
 
     Parameters
     ----------
-    noisy_counts, scale, is_laplace
-        For each possible number with noise: y; the noise law's scale, or standard deviation; whether its kernel is
-        absolute, as a (discrete) Laplace law's.
+    noisy_counts, scale, kernels
+        For each possible number with noise: y; the noise law's scale, or standard deviation; the code of its kernel.
     rows
         Their rows of A, sparse; None where it is the identity, and all cells have noise and may occur.
     pooled
@@ -114,7 +114,7 @@ class Discrepancy:
 
     noisy_counts: FloatArray
     scale: FloatArray
-    is_laplace: np.ndarray
+    kernels: IntArray
     rows: Any | None
     pooled: IntArray
     total: float
@@ -128,7 +128,7 @@ class Discrepancy:
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],
-            is_laplace=evidence.is_absolute[inside],
+            kernels=evidence.kernels[inside],
             rows=rows,
             pooled=_pooled(rows, evidence.specification.offsets),
             total=evidence.total,
@@ -140,7 +140,7 @@ class Discrepancy:
         mean = marginals if self.rows is None else self.rows @ marginals
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
-        expected = expected_residual(self.scale, self.is_laplace, variance).sum()
+        expected = expected_residual(self.scale, self.kernels, variance).sum()
         return float(residual / expected) if expected > 0 else 1.0
 
     def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
@@ -165,15 +165,10 @@ def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
     return np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
 
-def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:
+def expected_residual(scale: FloatArray, kernels: IntArray, sampling_variance: FloatArray) -> FloatArray:
     """Return the mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
-    from scipy.special import erfcx
-
     variance = np.maximum(sampling_variance, 0.0)
-    normal = np.sqrt(2 * (variance + scale**2) / np.pi)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        laplace = np.sqrt(2 * variance / np.pi) + scale * erfcx(np.sqrt(variance / 2) / scale)
-    return np.where(is_laplace, laplace, normal)
+    return by_kernel(kernels, lambda kernel, *at: kernel.expected_residual(*at), scale, variance)
 
 
 __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of_free", "misfit_of_tables"]
@@ -236,18 +231,13 @@ def misfit_of_tables(
     Misfit or None
         None where no number has noise whose density is known.
     """
-    is_absolute, width = evidence.is_absolute, np.maximum(evidence.noise_width, _LEAST_NOISE)
-    is_tested = evidence.possible & ~evidence.is_exact
-    is_tested &= evidence.spread([law.kernel in ("absolute", "square") for law in evidence.noise]) > 0
+    width = np.maximum(evidence.noise_width, _LEAST_NOISE)
+    is_tested = evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
-    if sampling is not None:
-        width = np.where(
-            is_absolute, expected_residual(width, is_absolute, sampling), np.sqrt(width**2 + sampling)
-        )
-    strain = np.abs(evidence.noisy_counts - mean) / width
-    values = np.where(is_tested, np.where(is_absolute, 2 * strain, strain**2), 0.0)
-    degrees = np.where(is_tested, 1.0 + is_absolute, 0.0)
+    residual = np.where(is_tested, evidence.noisy_counts - mean, 0.0)
+    strains = by_kernel(evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling)
+    values, degrees = (np.where(is_tested, each, 0.0) for each in strains)
     owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
     value, number = max(values.sum() - slack, 0.0), degrees.sum()
     own, of_own = (np.bincount(owner, each) for each in (values, degrees))
@@ -275,7 +265,10 @@ def misfit_of_free(
         return found
     seen, is_private = evidence.possible, evidence.total_standard_error > 0
     answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
-    is_square, kink = ~evidence.is_absolute[seen], 0.25  # |x| as a hyperbola, so that it has a derivative
+    is_square, kink = (
+        evidence.kernels[seen] != ABSOLUTE,
+        0.25,
+    )  # |x| as a hyperbola, so that it has a derivative
     nearest, pull = found, np.zeros(len(answers))
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:

@@ -1,7 +1,7 @@
 from .curvature import DenseCurvature, SampledCurvature
 from .estimator import NoiseAwareMAP
 from .interval import answers_per_record, standard_errors
-from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
+from .likelihood import NoiseLikelihood
 from .mode import Settings, noise_aware_mode
 from .objective import (
     LOCATION,
@@ -28,7 +28,5 @@ __all__ = [
     "Settings",
     "answers_per_record",
     "noise_aware_mode",
-    "normal_laplace",
-    "normal_laplace_curvature",
     "standard_errors",
 ]

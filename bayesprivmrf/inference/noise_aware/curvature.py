@@ -26,7 +26,8 @@ from bayesprivmrf.errors import ForecastWarning
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import SQUARE
 
 # random sign vectors for a diagonal, and normal vectors for a low-rank part; arbitrary: a preconditioner may be
 # rough, and changes the number of products only
@@ -224,20 +225,21 @@ def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:
     return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work
 
 
-def warn_if_slow(means: MeanCounts, is_laplace: np.ndarray, is_dense: bool) -> None:
+def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:
     """Warn with a forecast where a search will take longer than a minute.
 
     Parameters
     ----------
     means
         The map to mean counts.
-    is_laplace
-        Which of the noisy counts have Laplace noise, whose loss takes longer.
+    kernels
+        Codes of the noisy counts' kernels; the loss takes longer where the noise is not normal.
     is_dense
         Whether the curvature is formed.
     """
     product = product_seconds(means)
-    counts = _LAPLACE_COUNT * is_laplace.sum() + _NORMAL_COUNT * (~is_laplace).sum()
+    is_normal = kernels == SQUARE
+    counts = _LAPLACE_COUNT * (~is_normal).sum() + _NORMAL_COUNT * is_normal.sum()
     evaluation = float(counts) + 1.5 * product  # the marginals and one product back
     if is_dense:
         seconds = DENSE_EVALUATIONS * evaluation + DENSE_ROUNDS * means.size * product
@@ -247,7 +249,7 @@ def warn_if_slow(means: MeanCounts, is_laplace: np.ndarray, is_dense: bool) -> N
     if seconds <= PATIENCE:
         return
     warnings.warn(
-        f"the noise-aware estimate of {is_laplace.size:,} noisy counts and {means.effects.size:,} coordinates, from "
+        f"the noise-aware estimate of {kernels.size:,} noisy counts and {means.effects.size:,} coordinates, from "
         f"which posteriors begin as well, is forecast to take about {math.ceil(seconds / 60):,} minutes on one "
         "ordinary core; wait for it, declare smaller cliques or fewer states, or use CGM, whose evaluations are "
         "fewer. A model learned in rounds has its own fit: `solution`.",

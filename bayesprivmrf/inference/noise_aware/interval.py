@@ -233,8 +233,7 @@ def _noise_covariance(mode: Mode) -> FloatArray:
     jacobian, unexplained = mode.means.jacobian(linearized), linearized.unexplained
     if unexplained is not None:
         own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
-        noise = mode.likelihood.scale**2 * np.where(mode.likelihood.is_laplace, 2.0, 1.0)
-        deviations = np.sqrt(own + noise)
+        deviations = np.sqrt(own + mode.likelihood.noise_variance)
         correlations = unexplained / np.outer(deviations, deviations)
         np.fill_diagonal(correlations, 1.0)
         weighted = jacobian / deviations
@@ -265,8 +264,7 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
 
 def noise_weights(mode: Mode) -> FloatArray:
     """Return the inverse noise variance of each noisy count, per records squared, at most 12 as for rounding."""
-    likelihood = mode.likelihood
-    return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
+    return 1 / np.maximum(mode.likelihood.noise_variance, 1 / 12)
 
 
 def _precision(mode: Mode) -> FloatArray:

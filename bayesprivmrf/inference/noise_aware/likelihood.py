@@ -1,26 +1,15 @@
 r"""Mean counts, and the likelihood of a noisy count around its mean: sampling of N records plus the privacy noise.
 
 If the model is right, :math:`y_i = N μ_i + s_i Z_i + η_i`, with the sampling error of N records, of variance
-:math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, and the noise η. For normal noise of scale σ the sum is normal
-of variance :math:`s^2 + σ^2`. For Laplace noise of scale b its density at a residual r is, with a = s/b,
-
-.. math:: f(r) = \frac{e^{a^2/2}}{2b} \Bigl[ e^{-r/b} Φ\Bigl(\frac{r}{s} - a\Bigr)
-                 + e^{r/b} Φ\Bigl(-\frac{r}{s} - a\Bigr) \Bigr],
-
-so that, with the two terms' shares :math:`p_1 + p_2 = 1` of f,
-
-.. math:: \frac{d}{dr} \log f = \frac{p_2 - p_1}{b}, \qquad
-          -\frac{d^2}{dr^2} \log f = \frac{φ(r/s)}{s b^2 f(r)} + \Bigl(\frac{p_2 - p_1}{b}\Bigr)^2 - \frac{1}{b^2}.
-
-A discrete law has the same kernel as the continuous law of its scale, up to a constant. Cells are treated as
-independent given their means. Within a table they are not quite (their sampling errors sum to zero), and tables
-that share variables share sampling error: this is a composite likelihood, right in each cell, exact where noise
-outweighs sampling, and with the right maximum where there is no noise.
+:math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, and the noise η. The density of the sum is a formula of the noise's
+kernel (`bayesprivmrf.noise.kernels`). Cells are treated as independent given their means. Within a table they are not
+quite (their sampling errors sum to zero), and tables that share variables share sampling error: this is a composite
+likelihood, right in each cell, exact where noise outweighs sampling, and with the right maximum where there is no
+noise.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -32,8 +21,9 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects
+from bayesprivmrf.noise.kernels import by_kernel
 
 # Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
 _TOGETHER = 64
@@ -51,15 +41,15 @@ class NoiseLikelihood:
     noisy_counts
         y of the possible cells, shape (cells,), records.
     scale
-        b of a (discrete) Laplace law, the standard deviation of a (discrete) normal one, 0 without noise, shape
+        Scale of the noise's kernel, the standard deviation of (discrete) normal noise, 0 without noise, shape
         (cells,).
-    is_laplace
-        Whether the law's kernel is absolute, as a (discrete) Laplace's, shape (cells,).
+    kernels
+        Codes of the kernels, shape (cells,).
     """
 
     noisy_counts: FloatArray
     scale: FloatArray
-    is_laplace: np.ndarray
+    kernels: IntArray
 
     @classmethod
     def of(cls, evidence: Evidence) -> NoiseLikelihood:
@@ -68,7 +58,7 @@ class NoiseLikelihood:
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],
-            is_laplace=evidence.is_absolute[inside],
+            kernels=evidence.kernels[inside],
         )
 
     def loss(self, mean: FloatArray, variance: FloatArray) -> tuple[float, FloatArray]:
@@ -107,51 +97,38 @@ class NoiseLikelihood:
         nodes, weights = _rule()
         variance, width = self._resolved(variance, width)
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
-        is_laplace, spread = self._split(variance)
-        curvature = np.broadcast_to(1 / spread, residual.shape).copy()
-        if is_laplace.any():
-            curvature[:, is_laplace] = normal_laplace_curvature(
-                residual[:, is_laplace], np.sqrt(variance[is_laplace]), self.scale[is_laplace]
-            )
-        return weights @ curvature
+        return weights @ by_kernel(
+            self.kernels, lambda kernel, *at: kernel.convolved_curvature(*at), residual, variance, self.scale
+        )
 
     def information(self, variance: FloatArray) -> FloatArray:
-        r"""Return the Fisher information of each cell about its mean, per records squared.
+        """Return the Fisher information of each cell about its mean, per records squared."""
+        return by_kernel(self.kernels, lambda kernel, *at: kernel.information(*at), variance, self.scale)
 
-        For normal noise :math:`1/(s^2 + σ^2)`. For Laplace noise the integral has no closed form;
-        :math:`1 / \bigl(s^2 + b^2 (2 - e^{-2s/(b\sqrtπ)})\bigr)` is within 2 % of it everywhere and exact in both
-        limits, :math:`1/b^2` without sampling error and :math:`1/(s^2 + 2b^2)` where it is large.
-        """
-        with np.errstate(divide="ignore", over="ignore"):
-            ratio = np.sqrt(variance) / np.maximum(self.scale, 1e-300)
-        excess = np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
-        return 1 / (variance + self.scale**2 * excess)
+    @property
+    def noise_variance(self) -> FloatArray:
+        """Variance of continuous noise of each kernel and scale, shape (cells,), records squared."""
+        return by_kernel(self.kernels, lambda kernel, scale: scale**2 * kernel.variance, self.scale)
 
     def _resolved(self, variance: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return variances and widths that the points of the quadrature resolve, with the same sum.
 
-        A Laplace law's kink, s wide, falls between the points where s is far below the width v. There, as much
+        A kernel's kink, s wide, falls between the points where s is far below the width v. There, as much
         of v² is counted to the sampling variance as leaves a width of twice its root: for s and v well below b
         both blur the same |r|/b.
         """
-        moved = np.where(self.is_laplace, np.maximum(width**2 - 4 * variance, 0.0) / 5, 0.0)
+        moved = by_kernel(
+            self.kernels,
+            lambda kernel, apart: np.maximum(apart, 0.0) / 5 if kernel.has_kink else np.zeros_like(apart),
+            width**2 - 4 * variance,
+        )
         return variance + moved, np.sqrt(width**2 - moved)
-
-    def _split(self, variance: FloatArray) -> tuple[np.ndarray, FloatArray]:
-        """Return a mask of the cells that need the convolution, and the variance of the sum for the others."""
-        # noise that is negligible beside the sampling error is replaced by normal noise of its variance
-        is_laplace = self.is_laplace & (self.scale > 1e-4 * np.sqrt(variance))
-        return is_laplace, variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
 
     def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the negative log-density and its derivative by the mean; the residual may have leading axes."""
-        is_laplace, spread = self._split(variance)
-        value = 0.5 * residual**2 / spread + 0.5 * np.log(2 * math.pi * spread)
-        slope = -residual / spread
-        if is_laplace.any():
-            value[..., is_laplace], slope[..., is_laplace] = normal_laplace(
-                residual[..., is_laplace], np.sqrt(variance[is_laplace]), self.scale[is_laplace]
-            )
+        value, slope = by_kernel(
+            self.kernels, lambda kernel, *at: kernel.convolved(*at), residual, variance, self.scale
+        )
         return value, slope
 
 
@@ -160,51 +137,6 @@ def _rule() -> tuple[FloatArray, FloatArray]:
     # six-point Gauss-Hermite rule for the expectation over an uncertain mean
     nodes, weights = np.polynomial.hermite_e.hermegauss(6)
     return nodes, weights / weights.sum()
-
-
-def normal_laplace(
-    residual: FloatArray, deviation: FloatArray, scale: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    r"""Return -log f(r) and d log f/dr, where f is the density of a normal plus a Laplace variable.
-
-    Both terms of f are written with :math:`\operatorname{erfcx}(x) = e^{x^2} \operatorname{erfc}(x)`, in which
-    nothing large cancels; but the first is taken as it stands where Φ is above one half.
-
-    Parameters
-    ----------
-    residual
-        r, shape (..., cells), records.
-    deviation, scale
-        s and b, positive, shape (cells,), records.
-
-    Returns
-    -------
-    ndarray, ndarray
-        Nats, and nats a record. As r = y - m, the second is the derivative of -log f by m.
-    """
-    from scipy.special import erfcx, log_ndtr
-
-    a = deviation / scale
-    standard = np.abs(residual) / deviation
-    far = a - standard
-    bell = -0.5 * standard**2
-    first = bell + np.log(0.5 * erfcx(np.maximum(far, 0.0) * math.sqrt(0.5)))
-    with np.errstate(divide="ignore"):
-        second = bell + np.log(0.5 * erfcx((a + standard) * math.sqrt(0.5)))
-    beyond = far < 0
-    wide = np.broadcast_to(a, far.shape)[beyond]
-    first[beyond] = 0.5 * wide**2 - standard[beyond] * wide + log_ndtr(-far[beyond])
-    log_density = np.logaddexp(first, second) - np.log(2 * scale)
-    return -log_density, np.sign(residual) * np.tanh(0.5 * (second - first)) / scale
-
-
-def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale: FloatArray) -> FloatArray:
-    """Return the second derivative of -log f, nats per record squared; arguments as for `normal_laplace`."""
-    loss, slope = normal_laplace(residual, deviation, scale)
-    log_kink = (
-        loss - 0.5 * (residual / deviation) ** 2 - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)
-    )
-    return np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

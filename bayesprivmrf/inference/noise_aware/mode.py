@@ -170,7 +170,7 @@ class Search(Objective):
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.means.evidence.total)
-        warn_if_slow(self.means, self.likelihood.is_laplace, self.is_dense)
+        warn_if_slow(self.means, self.likelihood.kernels, self.is_dense)
         # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
         given = 1.0 if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))

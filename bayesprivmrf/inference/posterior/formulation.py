@@ -58,7 +58,8 @@ from bayesprivmrf.inference.evidence import Evidence, Population
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import KERNELS, by_kernel, codes_of
 from bayesprivmrf.release.base import Released
 
 
@@ -271,22 +272,24 @@ class CellSpread(NamedTuple):
     variances: FloatArray  # its variance, records squared
     is_part: NDArray[np.bool_]  # mask of the cells that are measured only in sums with other cells
     even: float  # number of records in each cell if all cells had the same number
-    scale: float  # smallest scale of Laplace noise, infinite without Laplace noise
+    scale: float  # smallest scale of noise whose kernel has a kink, infinite without such noise
     deviation: float  # largest standard deviation of any noise
 
     @classmethod
     def of(cls, evidence: Evidence, measured: MeasuredCells, total: float) -> CellSpread:
         """Return the spread of the model's possible cells, given the measurements and a public or estimated total."""
         laws, cells = evidence.noise, max(measured.cells.size, 1)
-        is_laplace = [law.base_law.kernel == "absolute" for law in laws]
+        names = [law.base_law.kernel for law in laws]
         widths = evidence.spread([law.scale for law in laws])[measured.targets]
-        absolute = evidence.spread(is_laplace)[measured.targets] > 0
+        kernels = evidence.spread(codes_of(names).tolist())[measured.targets].astype(int)
+        has_kink = evidence.spread([name in KERNELS and KERNELS[name].has_kink for name in names])
+        is_kinked = has_kink[measured.targets] > 0
         noisy = evidence.noisy_counts[measured.targets]
         entries = np.maximum(np.abs(measured.entries), 1e-9)
         members = np.bincount(measured.sums, minlength=measured.targets.size)[measured.sums]
         shares = np.maximum(noisy, 0.0)[measured.sums] / (members * entries)
         # a part of a sum may be anything between 0 and the whole sum
-        spread = _variances(noisy, widths, absolute)[measured.sums] / entries**2
+        spread = _variances(noisy, widths, kernels)[measured.sums] / entries**2
         spread += np.where(members > 1, shares**2, 0.0)
         # the most precise measurement of each cell; cells without one are even
         order = np.lexsort((spread, measured.sources))
@@ -299,20 +302,20 @@ class CellSpread(NamedTuple):
             variances=np.minimum(variances, np.maximum(means, even) ** 2),
             is_part=is_part,
             even=even,
-            scale=float(widths[absolute & (widths > 0)].min(initial=math.inf)),
+            scale=float(widths[is_kinked & (widths > 0)].min(initial=math.inf)),
             deviation=max((law.standard_deviation for law in laws), default=0.0),
         )
 
 
-def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_]) -> FloatArray:
+def _variances(noisy: FloatArray, scales: FloatArray, kernels: IntArray) -> FloatArray:
     """Return the variance of the whole number behind each noisy number, given only that noisy number."""
-    variances = np.where(absolute, 2.0, 1.0) * scales**2
+    variances = by_kernel(kernels, lambda kernel, scale: kernel.variance * scale**2, scales)
     # under narrow noise the distance of the noisy number from whole numbers matters: sum over these; from a scale of
     # 2 on the continuous variance is right within 4 %
     whole = np.arange(-_REACH, _REACH + 1)
     for m in np.flatnonzero((scales > 0.0) & (scales < 2.0)):
-        ratio = np.abs(whole - noisy[m] + np.rint(noisy[m])) / scales[m]
-        log_weights = -ratio if absolute[m] else -0.5 * ratio * ratio
+        ratio = (whole - noisy[m] + np.rint(noisy[m])) / scales[m]
+        log_weights = by_kernel(kernels[[m]], lambda kernel, ratio: kernel.log(ratio), ratio)
         weights = np.exp(log_weights - log_weights.max())
         variances[m] = np.average((whole - np.average(whole, weights=weights)) ** 2, weights=weights)
     return variances

@@ -32,6 +32,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise import kernels
+from bayesprivmrf.noise.kernels import ABSOLUTE
 
 # Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
@@ -188,37 +190,35 @@ def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | Non
 _FORBIDDEN = -1e9
 
 
-@njit(nogil=True, inline="always")
-def log_step(gap, by, width, is_absolute):
-    """Return the change of the log density of the noise when a sum grows by `by`; `gap` is y - s before."""
-    return (abs(gap) - abs(gap - by)) / width if is_absolute else by * (gap - 0.5 * by) / (width * width)
+# the formulas of the noise's kernels, compiled into the samplers
+log_step = njit(nogil=True, inline="always")(kernels.log_step)
+log_kernel = njit(nogil=True, inline="always")(kernels.log_kernel)
 
 
 @njit(cache=True, nogil=True)
-def log_within(residual, half, width, is_absolute):
+def log_within(residual, half, width, kernel):
     """Return the log of the noise kernel summed over the whole numbers within bounds; without noise, 0 or -1e9.
 
     The noisy answer is within `half` of the released number, and `residual` is the true sum minus that number. The
-    noise k therefore satisfies residual - half <= k <= residual + half. The kernel is exp(-|k| / width) or
-    exp(-k^2 / (2 width^2)).
+    noise k therefore satisfies residual - half <= k <= residual + half.
     """
     # smallest and largest noise within the bounds
     low, high = math.ceil(residual - half), math.floor(residual + half)
     near = min(max(0.0, low), high)  # the noise with the largest density
     if width == 0.0:
         return 0.0 if near == 0.0 else _FORBIDDEN
-    if not is_absolute:
-        # Gaussian: add terms outward from the largest, until they are negligible
-        top, total = 0.5 * near * near, 0.0
+    if kernel != ABSOLUTE:
+        # add terms outward from the largest, until they are negligible
+        top, total = log_kernel(kernel, near / width), 0.0
         for way in (-1.0, 1.0):
             k = near if way > 0.0 else near - 1.0
             while low <= k <= high:
-                term = math.exp((top - 0.5 * k * k) / (width * width))
+                term = math.exp(log_kernel(kernel, k / width) - top)
                 total += term
                 if term < 1e-18 * total:  # below the rounding of the sum
                     break
                 k += way
-        return math.log(total) - top / (width * width)
+        return math.log(total) + top
     # Laplace: geometric sums; if 0 is within the bounds, the whole sum minus two tails
     ratio = math.exp(-1.0 / width)
     if near == 0.0:
@@ -229,11 +229,11 @@ def log_within(residual, half, width, is_absolute):
 
 
 @njit(nogil=True, inline="always")
-def log_step_within(gap, by, half, width, is_absolute):
+def log_step_within(gap, by, half, width, kernel):
     """Return `log_step`, also for a number that is known within bounds (`half` is then not negative)."""
     if half < 0.0:
-        return log_step(gap, by, width, is_absolute)
-    return log_within(by - gap, half, width, is_absolute) - log_within(-gap, half, width, is_absolute)
+        return log_step(kernel, gap, by, width)
+    return log_within(by - gap, half, width, kernel) - log_within(-gap, half, width, kernel)
 
 
 @njit(nogil=True, **INNER)
@@ -244,8 +244,7 @@ def log_density(counts, sums, data):
         sums[m] = 0
         for k in range(data.member_starts[m], data.member_starts[m + 1]):
             sums[m] += data.member_weights[k] * counts[data.members[k]]
-        ratio = abs(data.noisy[m] - sums[m]) / data.widths[m]
-        value -= ratio if data.absolute[m] else 0.5 * ratio * ratio
+        value += log_kernel(data.kernels[m], (data.noisy[m] - sums[m]) / data.widths[m])
     return value
 
 

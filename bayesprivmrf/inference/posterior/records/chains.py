@@ -11,7 +11,6 @@ from threading import Event
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
@@ -21,6 +20,7 @@ from bayesprivmrf.inference.posterior.records.bounds import grouped, half_widths
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import codes_of
 
 # Number of records that one sweep visits; arbitrary: with more records a draw needs more sweeps (`effort`)
 MOVES = 2000
@@ -50,7 +50,7 @@ class RecordData(NamedTuple):
     member_weights: IntArray
     noisy: FloatArray  # released numbers, and the widths of their noise; 0 for exact and bounded sums
     widths: FloatArray
-    absolute: NDArray[np.bool_]  # True for Laplace kernels, False for Gaussian ones
+    kernels: IntArray  # codes of the noise's kernels; that of exact sums does not matter
     halves: FloatArray  # half the width of a number's bounds, or -1
     gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
     block: int  # number of records that share one pass of sums over the forest
@@ -126,7 +126,7 @@ def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
     low, high = bounds.T
     exact, given = np.zeros(len(bounds)), measured.targets
     widths = evidence.spread([law.scale for law in evidence.noise])[given]
-    absolute = evidence.spread([law.base_law.kernel == "absolute" for law in evidence.noise])[given]
+    codes = codes_of([law.base_law.kernel for law in evidence.noise])
     return RecordData(
         row_starts=row_starts,
         clique_rows=clique_rows,
@@ -144,7 +144,7 @@ def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
         member_weights=grouped(places, weights, count)[1],
         noisy=np.concatenate([evidence.noisy_counts[given], (low + high) / 2]),
         widths=np.concatenate([widths, exact]),
-        absolute=np.concatenate([absolute, exact]) > 0,
+        kernels=np.concatenate([evidence.spread(codes.tolist())[given], exact]).astype(np.int64),
         halves=np.concatenate([half_widths(evidence)[given], (high - low) / 2]),
         gain=gain,
         # up to 40 records; arbitrary: larger blocks share the cost of a pass and make proposals older

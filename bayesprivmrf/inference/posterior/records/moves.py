@@ -59,7 +59,7 @@ def log_noise(cell, by, sums, data):
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
         m, more = data.table_cells[t], by * data.table_weights[t]
         total += log_step_within(
-            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.absolute[m]
+            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m]
         )
     return total
 
@@ -70,9 +70,7 @@ def log_factor(cell, sums, data):
     total = 0.0
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
         m, more = data.table_cells[t], data.table_weights[t]
-        step = log_step_within(
-            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.absolute[m]
-        )
+        step = log_step_within(data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m])
         total += min(max(step, -_MOST_OF_NUMBER), _MOST_OF_NUMBER)
     return min(max(total, -_MOST_OF_CELL), _MOST_OF_CELL)
 
@@ -168,7 +166,7 @@ def log_gain(cells, other, state, data):
                 m = data.table_cells[t]
                 if moved[m] != 0:
                     gap = data.noisy[m] - state.sums[m]
-                    total += log_step_within(gap, moved[m], data.halves[m], data.widths[m], data.absolute[m])
+                    total += log_step_within(gap, moved[m], data.halves[m], data.widths[m], data.kernels[m])
                     moved[m] = 0
     return total
 

@@ -51,7 +51,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
@@ -60,6 +60,8 @@ from bayesprivmrf.compiled import INNER, carray, kept_c_function, pointer, put
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise import kernels
+from bayesprivmrf.noise.kernels import ABSOLUTE, KERNELS, by_kernel
 
 FORWARD, POSTERIOR, PULLBACK = range(3)
 # number of arrays in `given` before the data: the latent numbers, and the derivatives with respect to them
@@ -253,8 +255,8 @@ class NoiseData(NamedTuple):
         Noisy counts and noise scales, records.
     masses
         m of `lattice_mass`; 0 for latent counts that are means.
-    absolute
-        1 for Laplace kernels, 0 for Gaussian ones.
+    kernels
+        Codes of the noise's kernels.
     settings
         Width δ of the force, and the sum of the log constants.
     """
@@ -265,7 +267,7 @@ class NoiseData(NamedTuple):
     noisy: FloatArray
     scales: FloatArray
     masses: FloatArray
-    absolute: FloatArray
+    kernels: IntArray
     settings: FloatArray
 
     @classmethod
@@ -283,21 +285,27 @@ class NoiseData(NamedTuple):
         """
         noisy = evidence.noisy_counts[evidence.possible].astype(float)
         scales = evidence.spread([distribution.scale for distribution in evidence.noise])[evidence.possible]
-        absolute = evidence.is_absolute[evidence.possible]
+        codes = evidence.kernels[evidence.possible]
+        is_kinked = codes == ABSOLUTE
         masses = lattice_mass(noisy, scales) if whole_numbers else np.zeros(noisy.size)
-        constant = -np.log(scales) - np.where(absolute, math.log(2), 0.5 * math.log(2 * math.pi))
+        constant = -np.log(scales) - by_kernel(codes, lambda kernel, s: kernel.log_constant + 0 * s, scales)
         return cls(
             *cells.rows,
             noisy=noisy,
             scales=scales,
-            masses=np.where(absolute & evidence.is_count[evidence.possible], masses, 0.0),
-            absolute=absolute.astype(float),
-            settings=np.array([force_width(int(absolute.sum())), constant.sum()]),
+            masses=np.where(is_kinked & evidence.is_count[evidence.possible], masses, 0.0),
+            kernels=codes,
+            settings=np.array([force_width(int(is_kinked.sum())), constant.sum()]),
         )
 
 
+# the formulas of the noise's kernels, compiled into the density
+log_kernel = njit(nogil=True, inline="always")(kernels.log_kernel)
+kernel_slope = njit(nogil=True, inline="always")(kernels.kernel_slope)
+
+
 @njit(nogil=True, error_model="numpy", **INNER)
-def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
+def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kernels, settings):
     """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
     value, by_latent = settings[1], np.zeros_like(latent)
     # each measured number: its latent value, its kernel, and the force on its cells
@@ -306,10 +314,10 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, abso
         for k in range(starts[i], starts[i + 1]):
             count += entries[k] * latent[columns[k]]
         ratio = (noisy[i] - count) / scales[i]
-        if absolute[i] == 0.0:
-            term, force = -0.5 * ratio * ratio, ratio / scales[i]
-        else:
+        if kernels[i] == ABSOLUTE:
             term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], settings[0])
+        else:
+            term, force = log_kernel(kernels[i], ratio), kernel_slope(kernels[i], ratio) / scales[i]
         value += term
         for k in range(starts[i], starts[i + 1]):
             by_latent[columns[k]] += entries[k] * force
@@ -339,15 +347,18 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
         offset: Any = counts - pt.round(value)
         wave: Any = pt.cos(np.pi * offset)
         lattice = 2 * noise.masses * wave**2 * (abs(offset) < 0.5)
-        laplace = pt.log1p(lattice * pt.exp(pt.minimum(abs(ratio), 30.0))) - abs(ratio)
-        normal = -0.5 * (ratio**2 + np.log(np.pi / 2))
-        kernel: Any = pt.where(noise.absolute > 0, laplace, normal)
-        return kernel - cast(Any, pt.log(2 * scale))
+        found: Any = 0.0
+        for kernel in KERNELS.values():
+            value = kernel.log(ratio) - kernel.log_constant
+            found = pt.where(pt.eq(noise.kernels, kernel.code), value, found)
+        # the lattice term is 0 but under the kernel with a kink
+        return found + pt.log1p(lattice * pt.exp(pt.minimum(abs(ratio), 30.0))) - pt.log(scale)
 
     def dist(counts: Any, scale: Any, size: Any) -> Any:
-        laplace, normal = (
-            distribution.dist(counts, scale, size=size) for distribution in (pm.Laplace, pm.Normal)
-        )
-        return pt.where(noise.absolute > 0, laplace, normal)
+        drawn: Any = 0.0
+        for kernel in KERNELS.values():
+            own = getattr(pm, kernel.pymc).dist(counts, scale, size=size)
+            drawn = pt.where(pt.eq(noise.kernels, kernel.code), own, drawn)
+        return drawn
 
     return pm.CustomDist("noisy_counts", sums, scale, logp=logp, dist=dist, observed=noisy, dims="noisy_cell")

@@ -38,7 +38,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 
 # Types and axes of the arrays of the data, which `Density` checks
 KINDS = (
-    "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
+    "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 i1 f1"
 )
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
@@ -197,7 +197,7 @@ def _visit_from_c(size, position, gradient, value, where):
     )  # fmt: skip
     noise = (
         vector_at(own, 28, _WHOLE), vector_at(own, 29, _WHOLE), vector_at(own, 30, _REAL), vector_at(own, 31, _REAL),
-        vector_at(own, 32, _REAL), vector_at(own, 33, _REAL), vector_at(own, 34, _REAL), vector_at(own, 35, _REAL),
+        vector_at(own, 32, _REAL), vector_at(own, 33, _REAL), vector_at(own, 34, _WHOLE), vector_at(own, 35, _REAL),
     )  # fmt: skip
     out = carray(value, (1,), _REAL)
     latent_size = cells.size + 1 + stretching[7].size + stretching[5].size

@@ -32,6 +32,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 )
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.kernels import ABSOLUTE
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -122,7 +123,7 @@ class RelaxedCounts(ABC):
     @property
     def acceptance(self) -> float:
         """Mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
-        return ACCEPTANCE if self.evidence.is_absolute[self.evidence.possible].any() else 0.8
+        return ACCEPTANCE if (self.evidence.kernels[self.evidence.possible] == ABSOLUTE).any() else 0.8
 
     @cached_property
     def _measured(self) -> MeasuredCells:

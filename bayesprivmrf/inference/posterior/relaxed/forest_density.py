@@ -64,7 +64,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 )
 
 # Types and axes of the arrays of the rows and of the noise, which `Density` checks
-KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
+KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 i1 f1"
 
 
 _REAL, _WHOLE = types.float64, types.int64
@@ -247,7 +247,7 @@ def _visit_from_c(size, position, gradient, value, where):
     )  # fmt: skip
     noise = (
         vector_at(own, 20, _WHOLE), vector_at(own, 21, _WHOLE), vector_at(own, 22, _REAL), vector_at(own, 23, _REAL),
-        vector_at(own, 24, _REAL), vector_at(own, 25, _REAL), vector_at(own, 26, _REAL), vector_at(own, 27, _REAL),
+        vector_at(own, 24, _REAL), vector_at(own, 25, _REAL), vector_at(own, 26, _WHOLE), vector_at(own, 27, _REAL),
     )  # fmt: skip
     out = carray(value, (1,), _REAL)
     by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), _REAL)

@@ -48,6 +48,7 @@ from bayesprivmrf.inference.posterior.relaxed.rows import row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.kernels import KERNELS
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
@@ -148,8 +149,8 @@ class HyperDirichlet(RelaxedCounts):
     @property
     def work(self) -> float:
         """Operations per effective draw (`effort`)."""
-        laplace = [each.scale for each in self.evidence.noise if each.base_law.kernel == "absolute"]
-        return relaxed_work(self.density.size, min(laplace, default=math.inf))
+        kinked = [each.scale for each in self.evidence.noise if KERNELS[each.base_law.kernel].has_kink]
+        return relaxed_work(self.density.size, min(kinked, default=math.inf))
 
     @property
     def density(self) -> Density:
