@@ -255,9 +255,13 @@ def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
 
 
 def file_path(name: str, value: Any) -> Path:
-    """Return the path of a file as a `Path`."""
-    path = Path(value) if isinstance(value, str | os.PathLike) else Path()
-    require(path.name, name, "be the path of a file", repr(value))
+    """Return the path of a file as a `Path`; characters that no path can have are refused."""
+    try:
+        path = Path(os.fsdecode(value))
+        is_path = path.name and b"\0" not in os.fsencode(path)
+    except (TypeError, ValueError):
+        path, is_path = Path(), False
+    require(is_path, name, "be the path of a file", repr(value), "write its name")
     return path
 
 

@@ -23,7 +23,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.choice import draw_posterior
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows

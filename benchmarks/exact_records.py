@@ -15,7 +15,8 @@ import warnings
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.marginals.arrays import draw_tables

@@ -59,7 +59,7 @@ def gradient(release: NoisyStatistics) -> dict[str, float]:
     """Seconds to the first gradient of a release, and microseconds of each of 1,000 more."""
     import numpy as np
 
-    from bayesprivmrf.inference.evidence import gather
+    from bayesprivmrf.inference.given_releases import gather
     from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
     begin = time.perf_counter()

@@ -15,7 +15,7 @@ import warnings
 import numpy as np
 from arviz_stats.base import array_stats
 
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine, rounds_of
 from bayesprivmrf.model import declare

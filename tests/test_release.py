@@ -174,19 +174,21 @@ def test_a_release_whose_labels_become_text_can_be_saved_again(tmp_path):
 def test_a_file_of_another_kind_is_kept(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(ReleaseFileError, match="holds a file that is not a release; choose"):
+    with pytest.raises(ReleaseFileError, match="holds another release or file"):
         release().save(path)
     assert path.read_bytes() == b"a,b\n1,2\n"
     release().save(path, overwrite=True)
     assert load_release(path) == release()
 
 
-@pytest.mark.parametrize("content", [b"", None], ids=["empty", "damaged"])
-def test_a_damaged_file_is_replaced(tmp_path, content):
+def test_an_empty_file_is_replaced_and_a_damaged_one_only_when_told_to(tmp_path):
     path = tmp_path / "r"
+    path.touch()
     release(seed=0).save(path)
-    path.write_bytes(path.read_bytes()[:-40] if content is None else content)
-    release(seed=1).save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(ReleaseFileError, match="overwrite=True"):
+        release(seed=0).save(path)
+    release(seed=1).save(path, overwrite=True)
     assert load_release(path) == release(seed=1)
 
 

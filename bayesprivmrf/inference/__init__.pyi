@@ -1,5 +1,6 @@
 from .cgm import CGM
-from .evidence import Evidence, gather
+from .evidence import Evidence
+from .given_releases import gather
 from .interval_frame import Mark, RowStatus, interval_frame
 from .limits import limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE

@@ -18,8 +18,9 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.e_step import EStep, dual_e_step
-from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
@@ -59,7 +60,7 @@ class EMPath:
         # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
         # larger
         self.slack = 0.1 if self.acceleration > 1 else 0.0
-        self.measure = Discrepancy.of(evidence, self.engine)
+        self.measure = Discrepancy(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
         potentials, self.is_feasible = honoured(evidence, self.engine, evidence.family.base)

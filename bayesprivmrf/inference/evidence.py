@@ -1,37 +1,36 @@
-"""Evidence: the measurements of one or several releases, as the estimators see them."""
+r"""Evidence: the measurements of one or several releases, and the model's family, as the estimators see them.
+
+A declared model is the family of distributions with the potentials
+
+.. math:: θ = θ_0 + D β ,
+
+D being the map from zero-sum coordinates (`bayesprivmrf.model.ties.coordinates_of`) and the base :math:`θ_0` being 0,
+or minus infinity at cells that cannot occur. Estimators, posteriors and tests of fit read the family from
+`Evidence.family` and nothing else of the declaration, so that a feature that restricts the map or shifts the base
+reaches all of them. `bayesprivmrf.inference.given_releases.gather` makes the evidence.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of
-from bayesprivmrf.errors import (
-    ModelError,
-)
-from bayesprivmrf.inference.criticism.agreement import agreed_total
-from bayesprivmrf.inference.family import Inference, LogLinearFamily, family_of
-from bayesprivmrf.inference.given_releases import (
-    checked_releases,
-    most_rows_of_one,
-    of_one_population,
-    of_waves,
-    unlike_guarantees,
-)
-from bayesprivmrf.marginals import MarginalEngine
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
-from bayesprivmrf.noise.base import CONTRADICTION
+from bayesprivmrf.model.ties import TiedEffects, coordinates_of, shared_basis
 from bayesprivmrf.noise.kernels import codes_of
-from bayesprivmrf.privacy import NoiseDistribution, NoNoise
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery
-from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measurement import stacked
 
 # Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record
@@ -41,6 +40,76 @@ WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
 
 
 type Population = Literal["one", "waves"]
+type Inference = Literal["exact", "loopy"]
+
+
+@dataclass(frozen=True, eq=False)
+class LogLinearFamily:
+    """All distributions of a declared model, in zero-sum coordinates β; `family_of` makes it.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    """
+
+    model: ModelSpecification
+
+    @cached_property
+    def supported(self) -> np.ndarray | None:
+        """Mask of the clique cells that some possible joint state reaches; None if all may occur.
+
+        A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform
+        distribution; where that is too large, the declared zeros alone are used.
+        """
+        if self.model.possible is None:
+            return None
+        try:
+            return self.engine("exact").marginals(np.where(self.model.possible, 0.0, -np.inf))[1] > 0
+        except ModelTooLargeError:
+            return self.model.possible
+
+    @cached_property
+    def base(self) -> FloatArray:
+        """Potentials at β = 0, shape (model size,): 0, or minus infinity at cells that cannot occur."""
+        base = np.zeros(self.model.size)
+        if self.supported is not None:
+            base[~self.supported] = -np.inf
+        return base
+
+    @cached_property
+    def effects(self) -> Effects | TiedEffects:
+        """Zero-sum coordinates of the potentials, restricted as the model declares."""
+        return coordinates_of(self.model)
+
+    @property
+    def is_free(self) -> bool:
+        """True if the coordinates reach every distribution of the cliques."""
+        return self.effects.size == self.effects.full.size
+
+    @cached_property
+    def basis(self) -> Any | None:
+        """Sparse B of the potentials θ_0 + B β over shared tables or scores; None without restrictions."""
+        return shared_basis(self.model)
+
+    def potentials(self, beta: FloatArray) -> FloatArray:
+        """Return potentials of the model's cliques, nats, shape (..., d) to (..., model size)."""
+        return self.effects.potentials(beta) + self.base
+
+    def coordinates(self, potentials: FloatArray) -> FloatArray:
+        """Return the coordinates nearest to potentials, minus infinity at impossible cells; shape (d,)."""
+        inside = np.isfinite(potentials) & np.isfinite(self.base)
+        return self.effects.coordinates(np.where(inside, potentials, 0.0) - np.where(inside, self.base, 0.0))
+
+    def engine(self, inference: Inference) -> MarginalEngine:
+        """Return the engine for marginals of the model's cliques."""
+        return marginal_engine(self.model.cardinalities, self.model.scopes, kind=inference)
+
+
+@lru_cache(maxsize=32)
+def family_of(model: ModelSpecification) -> LogLinearFamily:
+    """Return the log-linear family of a model; recent families are cached."""
+    return LogLinearFamily(model)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -112,12 +181,10 @@ class Evidence:
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of each measurement: of a table, a number of states an axis; otherwise the number of rows."""
-        cards = self.specification.cardinalities
-        if self.queries is None:
-            return tuple(tuple(cards[v] for v in scope) for scope in self.scopes)
+        cards, queries = self.specification.cardinalities, self.queries or ()
         return tuple(
-            (len(query),) if scope is None else tuple(cards[v] for v in scope)
-            for query, scope in zip(self.queries, self.measured_scopes, strict=True)
+            (len(queries[position]),) if scope is None else tuple(cards[v] for v in scope)
+            for position, scope in enumerate(self.measured_scopes)
         )
 
     @cached_property
@@ -158,8 +225,7 @@ class Evidence:
         """Name a measurement by its position among all given ones, and by its query."""
         scope = self.measured_scopes[position]
         if scope is None:
-            assert self.queries is not None
-            return f"measurement {position + 1}, {self.queries[position].query!r}"
+            return f"measurement {position + 1}, {(self.queries or ())[position].query!r}"
         names = self.specification.domain.variables
         return f"measurement {position + 1}, of ({', '.join(str(names[v]) for v in scope)})"
 
@@ -192,9 +258,8 @@ class Evidence:
     def is_count(self) -> np.ndarray:
         """Mask of the noisy numbers that count records, each at most once in a table; shape (size,)."""
         is_count = np.ones(self.offsets[-1], bool)
-        if self.queries is not None:
-            entries = stacked(self.queries, self.specification.size).tocoo()
-            is_count[entries.coords[0][entries.data != 1]] = False
+        entries = self.rows.tocoo()
+        is_count[entries.coords[0][entries.data != 1]] = False
         return is_count
 
     def answers(self, counts: FloatArray) -> list[FloatArray]:
@@ -249,8 +314,7 @@ class Evidence:
 
     @cached_property
     def _transposed(self) -> Any:
-        assert self.matrix is not None
-        return self.matrix.T.tocsr()
+        return self.rows.T.tocsr()
 
     @property
     def of_records(self) -> tuple[str, ...]:
@@ -268,100 +332,6 @@ class Evidence:
     def exact(self) -> tuple[Any, FloatArray] | None:
         """E and e: rows of A that have no noise, sparse, and their answers; None where all have some."""
         return (self.rows[self.is_exact], self.noisy_counts[self.is_exact]) if self.is_exact.any() else None
-
-
-def gather(
-    releases: NoisyStatistics | Sequence[NoisyStatistics],
-    *,
-    needs_kernel: bool = True,
-    takes_bounds: bool = False,
-    population: Population = "one",
-) -> Evidence:
-    """Return the evidence of one release, or of several of one population or of one model.
-
-    Parameters
-    ----------
-    releases
-        Noisy statistics.
-    needs_kernel
-        Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
-        variance, density or score may say no.
-    takes_bounds
-        Whether it takes counts that are known only within bounds.
-    population
-        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
-        (`bayesprivmrf.inference.given_releases`).
-
-    Raises
-    ------
-    ArgumentError
-        Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
-    ModelError
-        The releases differ in the states of a shared variable, or in a public total, or hold more than
-        `LARGEST_TOTAL` records.
-
-    Warns
-    -----
-    DeclarationWarning
-        No shared variable links some of the releases.
-    GuaranteeWarning
-        Their guarantees are of different units or neighbouring relations.
-    """
-    given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
-    is_waves = one_of("population", population, ("one", "waves")) == "waves"
-    joint = of_waves(given) if is_waves else of_one_population(given)
-    model, total, error = joint["specification"], joint["estimated_total"], joint["total_standard_error"]
-    public = [float(one.total) for one in given if is_waves and one.total is not None]
-    if total > LARGEST_TOTAL + CONTRADICTION * error:
-        raise ModelError(
-            f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
-            "tables are counts of records, or fit parts of the population."
-        )
-    people = [release.person_rows for release in given if release.person_rows is not None]
-    cells = np.isfinite(family_of(model).base).astype(float)
-    if "queries" in joint:
-        possible = abs(stacked(joint["queries"], model.size)) @ cells > 0
-    else:
-        parts = [model.project(cells, scope).ravel() for scope in joint["scopes"]]
-        possible = np.concatenate([np.zeros(0), *parts]) > 0
-    evidence = Evidence(
-        **joint,
-        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), public]),
-        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
-        possible=possible,
-        total=max(total, 1.0) if total == total else 1.0,
-        is_simulated=any(release.provenance.simulated for release in given),
-        guarantees=unlike_guarantees(given),
-        rows_of_one=most_rows_of_one(people),
-        is_weighed=any(rows.is_weighed for rows in people),
-    )
-    evidence = _agreeing(evidence)
-    needs_total = evidence.queries is not None or evidence.has_bounds
-    if needs_total and math.isinf(evidence.total_standard_error):
-        raise ModelError(
-            "the number of records must be told by a release of queries, but none of these tells it; measure a "
-            "table, the empty parity or a coarsening into one group (counts within bounds do not tell it), or pass "
-            "`total=` where the number is public."
-        )
-    return evidence
-
-
-def _agreeing(evidence: Evidence) -> Evidence:
-    """Return the evidence with the number of records that its answers without noise determine; they must agree."""
-    if evidence.exact is None:
-        return evidence
-    model, error, estimate = evidence.specification, evidence.total_standard_error, evidence.estimated_total
-    known = estimate if error == 0 else None
-    total = agreed_total(model, *evidence.exact, ~evidence.supported_cells, known)
-    if total is None or total == known:
-        return evidence
-    if abs(total - estimate) > CONTRADICTION * error:
-        raise ModelError(
-            "the answers without noise tell another number of records than the noisy ones; correct them, or fit "
-            "them apart."
-        )
-    total = round(total, 6)
-    return replace(evidence, total=max(total, 1.0), estimated_total=total, total_standard_error=0.0)
 
 
 def require_inference(inference: str) -> None:

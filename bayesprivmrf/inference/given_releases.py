@@ -1,27 +1,7 @@
-r"""Checks of releases before they are fitted together, and the model that they share.
+"""Releases that are fitted together: their checks, the model that they share, and the evidence that they give.
 
-The model of releases of the same people is the union of their variables, cliques and zeros.
-
-**Waves of a survey** are releases of different people that share one model. Wave w holds :math:`N_w` people, drawn
-from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
-The likelihood is the product over waves,
-
-.. math:: \prod_w \sum_{n_w} p(n_w \mid θ, N_w)\, p(y_w \mid n_w).
-
-**One population with a variable more.** Let w be a variable that every clique holds and that interacts with none:
-:math:`p(w, x) = π_w\, p_θ(x)`. Of :math:`N = \sum_w N_w` records of that model, given how many are of each wave,
-those of a wave are :math:`N_w` draws from :math:`p_θ`, apart from the others': the product above. The tables of the
-cliques :math:`\{w\} ∪ C` are the waves' tables :math:`n_w` side by side, each release a query of them, and θ is
-:math:`B β` without the effects of w beside its own. So every estimator that takes restricted potentials takes waves:
-
-- the naive one matches :math:`\sum_w N_w \tilde μ_w / N` and the waves' shares :math:`N_w / N`, each wave's tables
-  fitted by least squares;
-- CGM has a dual :math:`g_w` of each wave and one M-step, in which the sums of the waves' expected tables are matched;
-- the noise-aware mode has means :math:`N π_w μ(θ)`;
-- the posterior moves records, each of them in one wave.
-
-The shares π are parameters, of a normal prior whose scale is learned, so that given N no :math:`N_w` is preferred. A
-public :math:`N_w` is an answer without noise.
+The model of releases of the same people is the union of their variables, cliques and zeros. Releases of different
+people that share one model are waves (`bayesprivmrf.inference.waves`).
 """
 
 from __future__ import annotations
@@ -29,11 +9,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import (
     ArgumentError,
     ConsistencyWarning,
@@ -41,13 +22,16 @@ from bayesprivmrf.errors import (
     GuaranteeWarning,
     ModelError,
 )
+from bayesprivmrf.inference.criticism.agreement import agreed_total
+from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
+from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable, label_key
-from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
+from bayesprivmrf.model.domain import label_key
+from bayesprivmrf.noise.base import CONTRADICTION, check_kernel, contradiction, pooled_total
+from bayesprivmrf.privacy import NoNoise
 from bayesprivmrf.queries import BoundQuery
-from bayesprivmrf.queries.query import Query, one_per_column
-from bayesprivmrf.release import NoisyStatistics, PersonRows
+from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.measurement import stacked
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -64,6 +48,8 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     DeclarationWarning
         Releases are linked by no variable.
     """
+    import networkx as nx
+
     models = [release.specification for release in releases]
     first = models[0]
     if all(model == first for model in models):
@@ -89,7 +75,20 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
                 "releases that are fitted jointly must share the same potentials or transitions; declare the same "
                 "ties, scores and levels for every release."
             )
-    _warn_of_unlinked([model.domain for model in models])
+    # releases that no shared variable links contain no information about each other
+    graph = nx.Graph()
+    for model in models:
+        nx.add_path(graph, model.domain.variables)
+    groups = list(nx.connected_components(graph))
+    if len(groups) > 1:
+        apart = next(variable for variable in domain.variables if variable in groups[1])
+        warnings.warn(
+            f"the releases that are fitted jointly share no variable that links {apart!r} to "
+            f"{domain.variables[0]!r}: they say nothing about each other but the number of records, and their "
+            "variables are taken to be independent. Measure a table across them, or fit them apart.",
+            DeclarationWarning,
+            stacklevel=5,
+        )
     return ModelSpecification(
         domain=domain,
         cliques=tuple(clique for model in models for clique in model.cliques),
@@ -101,34 +100,13 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     )
 
 
-def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
-    """Warn about releases that no shared variable links: they contain no information about each other."""
-    groups: list[set[Variable]] = []
-    for domain in domains:
-        own = set(domain.variables)
-        linked = [group for group in groups if group & own]
-        groups = [group for group in groups if not group & own]
-        groups.append(own.union(*linked))
-    groups = [group for group in groups if group]
-    if len(groups) > 1:
-        apart = [variable for domain in domains for variable in domain.variables if variable in groups[1]]
-        warnings.warn(
-            f"the releases that are fitted jointly share no variable that links {apart[0]!r} to "
-            f"{domains[0].variables[0]!r}: they say nothing about each other but the number of records, and their "
-            "variables are taken to be independent. Measure a table across them, or fit them apart.",
-            DeclarationWarning,
-            stacklevel=7,
-        )
-
-
-def of_one_population(releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
-    """Return what `Evidence` holds of releases of the same people: the model, what was measured, and N.
+def of_one_population(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
+    """Return what `Evidence` holds of releases of the same people: their model, what was measured, and N.
 
     Measurements are tables where each of the model's cliques has one at least and nothing else was measured;
     otherwise they are queries.
     """
-    model = joint_specification(releases)
-    total, error = pooled_total(releases)
+    total, error = joint_total(releases)
     found = {"specification": model, "estimated_total": total, "total_standard_error": error, "scopes": ()}
     if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
@@ -188,8 +166,68 @@ def checked_releases(
     return given
 
 
-def most_rows_of_one(people: Sequence[PersonRows]) -> int:
-    """Return how many rows of one person are counted, with a warning where they are more than one."""
+def joint_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
+    """Return the pooled number of records, and its standard error: 0 where a release tells it without noise."""
+    estimates = np.array([release.estimated_total for release in releases])
+    errors = np.array([release.total_standard_error for release in releases])
+    is_told = np.isfinite(errors)  # not by a model without variables
+    estimates, errors = estimates[is_told], errors[is_told]
+    if (pair := contradiction(estimates, errors)) is not None:
+        seen = " and ".join(f"{estimates[place]:,.0f} ± {errors[place]:,.0f}" for place in pair)
+        raise ModelError(f"releases of one population must agree on its size, got {seen}; fit them apart.")
+    with np.errstate(divide="ignore"):
+        precisions = 1 / errors**2
+        return pooled_total(estimates, precisions), float(precisions.sum() ** -0.5)
+
+
+def gather(
+    releases: NoisyStatistics | Sequence[NoisyStatistics],
+    *,
+    needs_kernel: bool = True,
+    takes_bounds: bool = False,
+    population: Population = "one",
+) -> Evidence:
+    """Return the evidence of one release, or of several of one population or of one model.
+
+    Parameters
+    ----------
+    releases
+        Noisy statistics.
+    needs_kernel
+        Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
+        variance, density or score may say no.
+    takes_bounds
+        Whether it takes counts that are known only within bounds.
+    population
+        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
+        (`bayesprivmrf.inference.waves`).
+
+    Raises
+    ------
+    ArgumentError
+        Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
+    ModelError
+        The releases differ in the states of a shared variable, or in a public total, or hold more than
+        `LARGEST_TOTAL` records.
+
+    Warns
+    -----
+    DeclarationWarning
+        No shared variable links some of the releases.
+    GuaranteeWarning
+        Their guarantees are of different units or neighbouring relations.
+    """
+    given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
+    is_waves = one_of("population", population, ("one", "waves")) == "waves"
+    joint = (of_waves if is_waves else of_one_population)(joint_specification(given), given)
+    model, total, error = joint["specification"], joint["estimated_total"], joint["total_standard_error"]
+    public = [float(one.total) for one in given if is_waves and one.total is not None]
+    if total > LARGEST_TOTAL + CONTRADICTION * error:
+        raise ModelError(
+            f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
+            "tables are counts of records, or fit parts of the population."
+        )
+    people = [release.person_rows for release in given if release.person_rows is not None]
     most = max((rows.dependent for rows in people), default=1)
     if most > 1:
         warnings.warn(
@@ -197,164 +235,52 @@ def most_rows_of_one(people: Sequence[PersonRows]) -> int:
             f"of one person are alike, the sampling variance is up to {most} times as large, and intervals are too "
             "narrow unless the noise is the larger part of them.",
             ConsistencyWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
-    return most
-
-
-def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
-    """Return a note, and warn, if guarantees of different units or neighboring relations do not add up."""
-    kinds = {
-        f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
-        for release in releases
-        if release.guarantee is not None
-    }
-    if len(kinds) < 2:
-        return ""
-    note = f"do not add up: {', '.join(kinds)}"
-    warnings.warn(
-        f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
-        "release keeps its own.",
-        GuaranteeWarning,
-        stacklevel=5,
+    promises = [release.guarantee for release in given if release.guarantee is not None]
+    kinds = dict.fromkeys(f"{promise.adjacency.value} of a {promise.unit}" for promise in promises)
+    note = f"do not add up: {', '.join(kinds)}" if len(kinds) > 1 else ""
+    if note:
+        warnings.warn(
+            f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
+            "release keeps its own.",
+            GuaranteeWarning,
+            stacklevel=4,
+        )
+    cells = np.isfinite(family_of(model).base).astype(float)
+    if "queries" in joint:
+        possible = abs(stacked(joint["queries"], model.size)) @ cells > 0
+    else:
+        parts = [model.project(cells, scope).ravel() for scope in joint["scopes"]]
+        possible = np.concatenate([np.zeros(0), *parts]) > 0
+    evidence = Evidence(
+        **joint,
+        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), public]),
+        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
+        possible=possible,
+        total=max(total, 1.0) if total == total else 1.0,
+        is_simulated=any(release.provenance.simulated for release in given),
+        guarantees=note,
+        rows_of_one=most,
+        is_weighed=any(rows.is_weighed for rows in people),
     )
-    return note
-
-
-def pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
-    """Return the public total, or the precision-weighted mean of the releases' own estimates."""
-    public = {release.total for release in releases if release.total is not None}
-    if len(public) > 1:
-        raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")
-    if not public:  # tables without noise tell it too
-        public = {release.estimated_total for release in releases if release.total_standard_error == 0}
-        if len(public) > 1:
+    # the answers without noise must agree, and may determine the number of records
+    known = total if error == 0 else None
+    exact = evidence.exact
+    told = known if exact is None else agreed_total(model, *exact, ~evidence.supported_cells, known)
+    if told is not None and told != known:
+        if abs(told - total) > CONTRADICTION * error:
             raise ModelError(
-                f"releases of one population must have one total, got {sorted(public)} without noise."
+                "the answers without noise tell another number of records than the noisy ones; correct them, or fit "
+                "them apart."
             )
-    if public:
-        total = float(public.pop())
-        for release in releases:
-            gap = abs(release.estimated_total - total)
-            if release.total is None and gap > CONTRADICTION * release.total_standard_error:
-                raise ModelError(
-                    f"releases of one population must agree on its size, got the total {total:,.0f} and "
-                    f"{release.estimated_total:,.0f} ± {release.total_standard_error:,.0f}; fit them apart."
-                )
-        return total, 0.0
-    estimates = np.array([release.estimated_total for release in releases])
-    errors = np.array([release.total_standard_error for release in releases])
-    is_told = np.isfinite(errors)  # not by a model without variables
-    if not is_told.any():
-        return math.nan, math.inf
-    estimates, errors = estimates[is_told], errors[is_told]
-    low, high = int(np.argmin(estimates)), int(np.argmax(estimates))
-    if estimates[high] - estimates[low] > CONTRADICTION * math.hypot(errors[low], errors[high]):
+        told = round(told, 6)
+        evidence = replace(evidence, total=max(told, 1.0), estimated_total=told, total_standard_error=0.0)
+    needs_total = evidence.queries is not None or evidence.has_bounds
+    if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(
-            f"releases of one population must agree on its size, got {estimates[low]:,.0f} ± {errors[low]:,.0f} and "
-            f"{estimates[high]:,.0f} ± {errors[high]:,.0f}; fit them apart."
+            "the number of records must be told by a release of queries, but none of these tells it; measure a "
+            "table, the empty parity or a coarsening into one group (counts within bounds do not tell it), or pass "
+            "`total=` where the number is public."
         )
-    precisions = 1 / errors**2
-    return float(estimates @ precisions / precisions.sum()), float(precisions.sum() ** -0.5)
-
-
-# Name of the variable; its states are 1, 2, ... in the order of the releases
-WAVE = "wave"
-
-
-@dataclass(frozen=True, slots=True)
-class _OfWave(Query):
-    """Query of one wave; without a query, the numbers of records of some waves."""
-
-    query: Query | None
-    waves: tuple[int, ...]
-
-    def __repr__(self) -> str:
-        return f"{self.query or 'number of records'} of wave {', '.join(map(str, self.waves))}"
-
-    def _bind(self, model: ModelSpecification) -> BoundQuery:
-        raise NotImplementedError("a wave's query is made on the model of all waves alone")
-
-    def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
-        names = tuple(f"{WAVE}={wave}" for wave in self.waves)
-        return names if self.query is None else tuple(f"{names[0]}, {s}" for s in self.query._labels(model))
-
-    def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
-        return None
-
-
-def of_waves(releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
-    """Return what `Evidence` holds of waves: queries of each wave's tables, and then the public numbers of records.
-
-    Raises
-    ------
-    ArgumentError
-        There is one release alone.
-    ModelError
-        A variable is called "wave", or the releases share potentials or transitions, or are not of one model.
-    """
-    model = _with_waves(joint_specification(releases), len(releases))
-    queries: list[BoundQuery] = []
-    tables: list[tuple[int, tuple[int, ...]] | None] = []
-    for position, release in enumerate(releases):
-        for bound in release.bound:
-            queries.append(_of_wave(bound, model, position, len(releases)))
-            scope = queries[-1].positions[0][1:] if bound.is_table else ()
-            tables.append((position + 1, scope) if scope else None)
-    public = [position for position, release in enumerate(releases) if release.total is not None]
-    if public:
-        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[public]
-        query = _OfWave(None, tuple(position + 1 for position in public))
-        queries.append(BoundQuery(query=query, model=model, scopes=((WAVE,),), matrix=rows))
-        tables.append(None)
-    estimates = tuple(release.estimated_total for release in releases)
-    return {
-        "specification": model,
-        "scopes": (),
-        "queries": tuple(queries),
-        "estimated_total": sum(estimates),
-        "total_standard_error": math.hypot(*(release.total_standard_error for release in releases)),
-        "wave_totals": estimates,
-        "wave_tables": tuple(tables),
-    }
-
-
-def _with_waves(model: ModelSpecification, count: int) -> ModelSpecification:
-    """Return a model with the wave, a variable of so many states, in every clique."""
-    if count < 2:
-        raise ArgumentError(
-            "`population='waves'` needs two releases or more, one a wave, got one; leave `population` out."
-        )
-    if WAVE in model.domain:
-        raise ModelError(f"no variable may be called {WAVE!r} in a fit of waves, whose own it is; rename it.")
-    if model.ties:
-        raise ModelError(
-            "waves share all potentials, and those of this model are tied besides, or its transitions shared; fit "
-            "each wave apart, or declare the network without `tied`."
-        )
-    own = Domain.from_states({WAVE: list(range(1, count + 1))})
-    return replace(
-        model,
-        domain=Domain(
-            variables=(*own.variables, *model.domain.variables), states=(*own.states, *model.domain.states)
-        ),
-        cliques=tuple((WAVE, *clique) for clique in model.cliques) or ((WAVE,),),
-        waves=WAVE,
-    )
-
-
-def _of_wave(bound: BoundQuery, model: ModelSpecification, position: int, count: int) -> BoundQuery:
-    """Return a query of one wave's tables as one of the tables of all waves."""
-    from scipy.sparse import csr_array, hstack
-
-    blocks: list[Any] = []
-    for block in bound.blocks:
-        nothing = csr_array(block.shape, dtype=np.int64)
-        blocks += [block if wave == position else nothing for wave in range(count)]
-    return BoundQuery(
-        query=_OfWave(bound.query, (position + 1,)),
-        model=model,
-        scopes=tuple((WAVE, *scope) for scope in bound.scopes),
-        matrix=hstack(blocks, format="csr"),
-        asked_of=bound.model,
-    )
+    return evidence

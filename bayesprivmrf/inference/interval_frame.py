@@ -117,20 +117,19 @@ def interval_frame(
 
     rows = len(index)
     applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
-    patterns, places = np.unique(
-        np.array(applies, dtype=bool).reshape(len(marks), rows), axis=1, return_inverse=True
-    )
     said = [
-        status_and_note([mark for mark, holds in zip(marks, own, strict=True) if holds], status, is_simulated)
-        for own in patterns.T
+        status_and_note(
+            [mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, is_simulated
+        )
+        for row in range(rows)
     ]
     return pd.DataFrame(
         {
             "estimate": np.ravel(estimate),
             "lower": np.ravel(lower),
             "upper": np.ravel(upper),
-            "status": [said[place][0] for place in np.ravel(places)],
-            "note": [said[place][1] for place in np.ravel(places)],
+            "status": [row_status for row_status, _ in said],
+            "note": [note for _, note in said],
         },
         index=index,
     )

@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.interval_frame import POINT, Mark
+from bayesprivmrf.inference.interval_frame import Mark
 from bayesprivmrf.model.tables import FloatArray
 
 # Rounding error of a whole number of records
@@ -243,9 +243,3 @@ class ChainFunction:
     def of_marginals(self, flat: FloatArray) -> FloatArray:
         """Return the function's values at marginals of the cliques."""
         return self.function(self.part(flat))
-
-    def without_bounds(self, flat: FloatArray) -> Bounds:
-        """Return the values of a point estimate."""
-        values = self.of_marginals(flat)
-        nothing = np.full(values.shape, np.nan)
-        return Bounds(values, nothing, nothing, (POINT,))

@@ -12,8 +12,9 @@ import numpy as np
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.evidence import Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_shared, without_records
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, PooledTables, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
@@ -38,7 +37,15 @@ def estimator(name: str) -> Any:
     BayesPrivMRFError
         What a package brings has no `fit`, or two packages bring one of this name.
     """
-    found = [_loaded(point) for point in installed(ENTRY_POINT_GROUP) if point.name == name]
+    found = []
+    for point in installed(ENTRY_POINT_GROUP):
+        try:
+            found += [point.load()] if point.name == name else []
+        except Exception as error:
+            what = (
+                f"the estimator {name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
+            )
+            raise BayesPrivMRFError(f"{what}; correct or remove the package that brings it.") from error
     if name in _OWN:
         from bayesprivmrf import inference
 
@@ -53,13 +60,3 @@ def estimator(name: str) -> Any:
             "correct or remove the package that brings it."
         )
     return found[0]
-
-
-def _loaded(point: EntryPoint) -> Any:
-    try:
-        return point.load()
-    except Exception as error:
-        raise BayesPrivMRFError(
-            f"the estimator {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
-            "correct or remove the package that brings it."
-        ) from error

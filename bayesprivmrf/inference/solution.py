@@ -12,7 +12,8 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
-from bayesprivmrf.inference.interval_frame import Mark, Status, interval_frame
+from bayesprivmrf.inference.interval_frame import POINT, Mark, Status, interval_frame
+from bayesprivmrf.inference.limits import Bounds
 from bayesprivmrf.marginals import (
     MarginalEngine,
     clamped,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.asked import Asked
     from bayesprivmrf.inference.evidence import Evidence
-    from bayesprivmrf.inference.limits import Bounds, ChainFunction
+    from bayesprivmrf.inference.limits import ChainFunction
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -113,7 +114,9 @@ class Solution(Card):
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         """Return a function of a chain with its bounds, none for a point estimate."""
-        return asked.without_bounds(self.marginals.flat)
+        values = asked.of_marginals(self.marginals.flat)
+        nothing = np.full(values.shape, np.nan)
+        return Bounds(values, nothing, nothing, (POINT,))
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -269,8 +269,34 @@ def check_kernel(law: NoiseDistribution) -> None:
 # Number of standard errors between two numbers beyond which noise does not explain their distance.
 #
 # The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as `SMALLEST_TAIL`
-# of `bayesprivmrf.inference.criticism.disagreement`; the tail of a sum is smaller.
+# of `bayesprivmrf.inference.criticism.verdict`; the tail of a sum is smaller.
 CONTRADICTION = 8.0
+
+
+def pooled_total(sums: np.ndarray, precisions: np.ndarray) -> float:
+    """Return the unbiased combination of least variance; the first exact sum if there is one, NaN without sums."""
+    if not len(sums):
+        return math.nan
+    if np.isinf(precisions).any():
+        return float(sums[np.isinf(precisions)][0])
+    return float(sums @ precisions / precisions.sum())
+
+
+def contradiction(estimates: np.ndarray, errors: np.ndarray) -> tuple[int, int] | None:
+    """Return the positions of two estimates of one number whose distance noise does not explain; None if it does.
+
+    The most accurate, the smallest and the largest estimate are compared with all others.
+    """
+    if not len(estimates):
+        return None
+    known = np.array([errors.argmin(), estimates.argmin(), estimates.argmax()])
+    # exact estimates may differ by rounding errors
+    deviations = np.maximum(np.hypot(errors[known][:, np.newaxis], errors), 1e-6)
+    gaps = np.abs(estimates[known][:, np.newaxis] - estimates) / deviations
+    if gaps.max() <= CONTRADICTION:
+        return None
+    one, other = np.unravel_index(gaps.argmax(), gaps.shape)
+    return int(known[one]), int(other)
 
 
 def no_exact_draw(law: NoiseDistribution) -> PrivacyError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
-from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files, require_names
-from bayesprivmrf.readers.columns import Groups, family, released
+from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files
+from bayesprivmrf.readers.columns import Groups, family, or_near, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def read_census(
     asked = _axes("queries", queries)
     fixed = _axes("constraints", {} if constraints is None else constraints)
     if state is not None:
-        _require_text("`state`", state)
+        instance_of("`state`", state, str, "be text", "write it in quotes")
     require(asked or fixed, "queries", "name at least one query", "none", "write {'total_dpq': (), ...}")
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
@@ -133,7 +132,10 @@ def read_census(
             if not wanted:
                 continue
             files = level_files(source, level, part, state=state, names=wanted, geocodes=codes)
-            require_names("`queries`" if part == "DPQuery" else "`constraints`", wanted, files)
+            for name in wanted:
+                must = f"name queries in the files of the level {level!r}"
+                seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
+                require(name in files.names, "queries" if part == "DPQuery" else "constraints", must, seen)
             known[level] = known.get(level, frozenset()) | files.geocodes
             inside = _areas_of(model, area, geocode, mapped, files)
             homes |= {level: list(inside)} if mapped is None else {}
@@ -154,10 +156,8 @@ def read_census(
                     e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)
                 ]
                 must = f"have all areas of {code!r} of the level {level!r}"
-                seen, remedy = (
-                    f"{len(spare)} of them are not states of {area!r}",
-                    "declare them, or leave the level out",
-                )
+                seen = f"{len(spare)} of them are not states of {area!r}"
+                remedy = "declare them, or leave the level out"
                 require(not spare, "the model", must, seen, remedy, error=DataError)
     kept, exact = _without_total(model, found)
     number = exact if total is None else total
@@ -170,33 +170,24 @@ def read_census(
     return released(model, kept, guarantee=guarantee, total=number)
 
 
-def _require_text(what: str, value: Any) -> None:
-    """Raise an error unless a value is text."""
-    require(isinstance(value, str), what, "be text", reprlib.repr(value), "write it in quotes")
-
-
 def _levels(levels: Any) -> dict[str, dict[str, tuple[Label, ...]] | None]:
     """Return the areas in each geocode of the levels; None for a level where they follow from the geocodes."""
     is_list = isinstance(levels, Mapping | Sequence) and not isinstance(levels, str | bytes) and len(levels)
     require(is_list, "levels", "be a list of levels, such as ['Tract']", levels)
     for level in levels:
-        _require_text("each of `levels`", level)
+        instance_of("each of `levels`", level, str, "be text", "write it in quotes")
     if not isinstance(levels, Mapping):
         require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
         return dict.fromkeys(levels)
-    found: dict[str, dict[str, tuple[Label, ...]] | None] = {}
+    found: dict[str, Any] = {}
     for level, codes in levels.items():
         must = f"map {level!r} to None or to a mapping from geocodes to areas"
         is_right = codes is None or isinstance(codes, Mapping)
         require(is_right, "levels", must, f"a {type(codes).__name__}")
-        found[level] = (
-            None
-            if codes is None
-            else {
-                str(code): tuple(listed(f"the areas of {code!r} in `levels`", areas, error=ArgumentError))
-                for code, areas in codes.items()
-            }
-        )
+        found[level] = None if codes is None else {}
+        for code, areas in (codes or {}).items():
+            what = f"the areas of {code!r} in `levels`"
+            found[level][str(code)] = tuple(listed(what, areas, error=ArgumentError))
     return found
 
 
@@ -206,7 +197,7 @@ def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None,
     instance_of(argument, queries, Mapping, "map names of queries to their axes", remedy)
     found: dict[str, tuple[tuple[Variable | None, ...], Groups]] = {}
     for name, axes in queries.items():
-        _require_text(f"each name in `{argument}`", name)
+        instance_of(f"each name in `{argument}`", name, str, "be text", "write it in quotes")
         if isinstance(axes, TableQuery):
             found[name] = axes.scope, {variable: dict(merged) for variable, merged in axes.groups}
             continue
@@ -225,7 +216,7 @@ def _candidates(
     must = "be given: the variable whose states are geocodes, or the single geocode"
     require((area is None) != (geocode is None), "either `area` or `geocode`", must, "both or none")
     if geocode is not None:
-        _require_text("`geocode`", geocode)
+        instance_of("`geocode`", geocode, str, "be text", "write it in quotes")
     if mapped is not None:
         return set(mapped)
     if geocode is not None:

@@ -20,37 +20,25 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseDistribution, Within
-from bayesprivmrf.queries import Query
-from bayesprivmrf.readers.columns import Groups, csv_columns, near, number_of, or_near, query_of
+from bayesprivmrf.readers.columns import (
+    Groups,
+    chosen_columns,
+    csv_columns,
+    number_of,
+    or_near,
+    query_of,
+)
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import measurements_by_noise, noise_of_variance
 
-# Required columns of a file
+# Columns of a file: `value` holds the query's numbers in C order of its axes, `variance` that of each number's noise,
+# `query_shape` the length of each axis of the whole histogram (1 if summed over), and `sign` that of a constraint
 _NEEDED = ("geocode", "query_name", "value", "variance")
-# Optional columns of a file
-_OPTIONAL = ("query_shape", "sign")
+# All columns that are read
+_COLUMNS = (*_NEEDED, "query_shape", "sign")
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answers:
-    """Noisy numbers of one query in one area.
-
-    Parameters
-    ----------
-    values
-        The query's numbers, in C order of its axes.
-    variance
-        Variance of the noise of each number, records squared; 0 for a constraint.
-    shape
-        Length of each axis of the whole histogram, 1 if it is summed over; None if the file does not state it.
-    sign
-        The sign of a constraint: ``=``, ``<=`` or ``>=``; empty if the file does not state it.
-    """
-
-    values: tuple[float, ...]
-    variance: float
-    shape: tuple[int, ...] | None
-    sign: str
+type Row = Mapping[str, Any]
+"""Entries of one query in one area."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +60,7 @@ class LevelFiles:
     level: str
     geocodes: frozenset[str]
     names: frozenset[str]
-    answers: Mapping[tuple[str, str], Answers]
+    answers: Mapping[tuple[str, str], Row]
 
 
 def level_files(
@@ -102,45 +90,43 @@ def level_files(
     DataError
         The folder, files or columns are missing, or an area has a query twice.
     """
+    import pandas as pd
+
     found_geocodes: set[str] = set()
     found_names: set[str] = set()
-    answers: dict[tuple[str, str], Answers] = {}
-    for file in _files(_folder(source, level, part), state):
-        columns = _columns(file)
-        codes, queries = [str(code) for code in columns["geocode"]], [str(n) for n in columns["query_name"]]
-        found_geocodes.update(codes)
-        found_names.update(queries)
-        for row, key in enumerate(zip(codes, queries, strict=True)):
-            if key[1] not in names or key[0] not in geocodes:
-                continue
-            must, seen = f"have the query {key[1]!r} once for each area", f"{key[1]!r} twice"
-            is_new, what = key not in answers, f"the level {level!r}"
-            require(is_new, what, must, seen, "remove the copy", error=DataError)
-            answers[key] = _answers(columns, row, key[1])
+    answers: dict[tuple[str, str], Row] = {}
+    for file in _files(source, level, part, state):
+        wanted = {name: name for name in _COLUMNS}
+        columns = chosen_columns(f"the file {file.name!r}", csv_columns(file), wanted, _NEEDED)
+        frame: Any = pd.DataFrame(columns, dtype=object).astype({"geocode": str, "query_name": str})
+        found_geocodes.update(frame["geocode"])
+        found_names.update(frame["query_name"])
+        asked = frame[frame["geocode"].isin(list(geocodes)) & frame["query_name"].isin(list(names))]
+        for row in asked.to_dict("records"):
+            name = row["query_name"]
+            must, seen = f"have the query {name!r} once for each area", f"{name!r} twice"
+            key = row["geocode"], name
+            require(
+                key not in answers, f"the level {level!r}", must, seen, "remove the copy", error=DataError
+            )
+            answers[key] = row
     return LevelFiles(
         level=level, geocodes=frozenset(found_geocodes), names=frozenset(found_names), answers=answers
     )
 
 
-def _folder(source: str | os.PathLike[str], level: str, part: str) -> Path:
+def _files(source: str | os.PathLike[str], level: str, part: str, state: str | None) -> list[Path]:
     root = file_path("source", source)
     try:
         levels = {each.name.split(".")[0]: each for each in sorted(root.iterdir()) if each.is_dir()}
     except (OSError, ValueError):  # no folder, or a name that no file can have
-        must, seen = (
-            "be the folder that contains the folders of the levels",
-            f"{root.name!r}, which is no folder",
-        )
-        raise DataError(f"`source` must {must}, got {seen}.") from None
+        must = "be the folder that contains the folders of the levels"
+        raise DataError(f"`source` must {must}, got {root.name!r}, which is no folder.") from None
     must = f"contain a folder for the level {level!r}, such as {level + '.parquet'!r}"
     seen = f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}"
     require(level in levels, "source", must, seen, error=DataError)
     folder = levels[level] / part
     require(folder.is_dir(), f"the level {level!r}", f"have a folder {part!r}", "none", error=DataError)
-    return folder
-
-
-def _files(folder: Path, state: str | None) -> list[Path]:
     if state is not None:
         partitions = sorted({each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name})
         seen = f"{state!r}; there are {', '.join(partitions) or 'none'}"
@@ -150,38 +136,6 @@ def _files(folder: Path, state: str | None) -> list[Path]:
     must = "contain files *.parquet or *.csv"
     require(files, f"the folder {folder.name!r}", must, "none", error=DataError)
     return files
-
-
-def _columns(file: Path) -> dict[str, Sequence[Any]]:
-    columns = csv_columns(file)
-    for name in _NEEDED:
-        seen = f"none{or_near(name, columns)}"
-        require(name in columns, f"the file {file.name!r}", f"have a column {name!r}", seen, error=DataError)
-    for name in _OPTIONAL:
-        other = near(name, [column for column in columns if column not in (*_NEEDED, *_OPTIONAL)])
-        remedy = f"rename it to {name!r} if that is meant, and otherwise to something else"
-        is_clear = name in columns or other is None
-        must = f"have the column {name!r} or none like it"
-        require(is_clear, f"the file {file.name!r}", must, repr(other), remedy, error=DataError)
-    return columns
-
-
-def _answers(columns: Mapping[str, Sequence[Any]], row: int, name: str) -> Answers:
-    def entry(column: str) -> Any:
-        return columns[column][row] if column in columns else None
-
-    values = _listed(entry("value"), name)
-    shape = entry("query_shape")
-    variance = number_of(f"the variances of {name!r}", entry("variance"))
-    require(variance >= 0, f"the variances of {name!r}", "be at least 0", "a negative one", error=DataError)
-    return Answers(
-        values=tuple(number_of(f"the values of {name!r}", value) for value in values),
-        variance=variance,
-        shape=None
-        if shape is None or (isinstance(shape, str) and not shape)
-        else tuple(int(size) for size in _listed(shape, name)),
-        sign=str(entry("sign") or "").strip(),
-    )
 
 
 def _listed(value: Any, name: str) -> list[Any]:
@@ -197,14 +151,6 @@ def _listed(value: Any, name: str) -> list[Any]:
     must = "be lists of numbers, in a CSV file written as [1, 2, 3]"
     require(is_list, f"the values and shapes of {name!r}", must, "something else", error=DataError)
     return list(value)
-
-
-def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
-    """Raise an error if the files lack a query; the message offers a similar name."""
-    for name in names:
-        must = f"name queries in the files of the level {files.level!r}"
-        seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
-        require(name in files.names, what, must, seen)
 
 
 # Spellings of the signs of constraints; "ub" and "lb" are parts of the name in files without signs
@@ -229,8 +175,8 @@ class AskedQuery:
 
     def is_bound(self, areas: Mapping[str, Sequence[Label]], files: LevelFiles) -> bool:
         """Return True if it is a constraint that bounds counts in some area."""
-        answers = (files.answers.get((code, self.name)) for code in areas)
-        return self.exact and any(each is not None and self._sign(each.sign) != "=" for each in answers)
+        rows = (files.answers.get((code, self.name)) for code in areas)
+        return self.exact and any(row is not None and self._sign(row) != "=" for row in rows)
 
     def measurements(
         self, areas: Mapping[str, Sequence[Label]], files: LevelFiles, *, most: int = 0
@@ -244,9 +190,9 @@ class AskedQuery:
             must = f"have the query {self.name!r} for the area {code!r}"
             remedy, is_there = "leave out the query or the area", (code, self.name) in files.answers
             require(is_there, f"the level {files.level!r}", must, "none", remedy, error=DataError)
-            answers = files.answers[code, self.name]
-            numbers, distribution = self._summed(answers)
-            sign = self._sign(answers.sign) if self.exact else "="
+            row = files.answers[code, self.name]
+            numbers, distribution = self._summed(row)
+            sign = self._sign(row) if self.exact else "="
             if sign == "=":
                 values += numbers.tolist()
                 noise += [distribution] * numbers.size
@@ -254,54 +200,54 @@ class AskedQuery:
                 pairs = [_within(number, sign, most) for number in numbers]
                 values += [value for value, _ in pairs]
                 noise += [distribution for _, distribution in pairs]
-        return measurements_by_noise(self.model, self._query(areas), np.array(values), noise)
-
-    def _query(self, areas: Mapping[str, Sequence[Label]]) -> Query:
-        """Return the query on the model; its first axis is the area if the model has a variable for it."""
+        # the first axis is the area if the model has a variable for it
         scope, groups = tuple(v for v in self.axes if v is not None), dict(self.groups)
-        if self.area is None:
-            return query_of(self.model, scope, groups)
-        states = self.model.domain.states_of(self.area)
-        if [*map(tuple, areas.values())] != [(label,) for label in states]:
-            groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
-        return query_of(self.model, (self.area, *scope), groups)
+        if self.area is not None:
+            scope, states = (self.area, *scope), self.model.domain.states_of(self.area)
+            if [*map(tuple, areas.values())] != [(label,) for label in states]:
+                groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
+        query = query_of(self.model, scope, groups)
+        return measurements_by_noise(self.model, query, np.array(values), noise)
 
-    def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseDistribution]:
+    def _summed(self, row: Row) -> tuple[np.ndarray, NoiseDistribution]:
         """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""
         domain, groups = self.model.domain, self.groups
         sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in self.axes]
         summed = tuple(axis for axis, size in enumerate(sizes) if size is None)
-        whole = answers.shape or ()
+        given = [number_of(f"the values of {self.name!r}", each) for each in _listed(row["value"], self.name)]
+        variance = number_of(f"the variances of {self.name!r}", row["variance"])
+        what, seen = f"the variances of {self.name!r}", "a negative one"
+        require(variance >= 0, what, "be at least 0", seen, error=DataError)
+        stated = row.get("query_shape")
+        has_shape = stated is not None and not (isinstance(stated, str) and not stated)
+        whole = tuple(int(size) for size in _listed(stated, self.name)) if has_shape else ()
         if not summed:
             shape = [size for size in sizes if size is not None]
             own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
-            is_moved = len(own) == len(file) and own != file and math.prod(own) == len(answers.values)
+            is_moved = len(own) == len(file) and own != file and math.prod(own) == len(given)
             must, remedy = f"have axes of {own} states, as declared", "write its axes in the file's order"
             require(not is_moved, f"the query {self.name!r}", must, file, remedy, error=DataError)
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
         else:
-            must = (
-                f"have as many axes as its `query_shape` in the files, {len(whole)}, to sum over two or more"
-            )
+            must = f"have as many axes as its `query_shape`, {len(whole)}, to sum over two or more"
             require(len(summed) == 1, f"{self.name!r}", must, len(sizes))
             others = math.prod(size for size in sizes if size is not None)
-            shape = [size or len(answers.values) // others for size in sizes]
+            shape = [size or len(given) // others for size in sizes]
         fits = all(size in (None, own) for size, own in zip(sizes, shape, strict=True))
         wanted = " x ".join("any" if size is None else str(size) for size in sizes) or 1
         must = f"have {wanted} numbers, one for each combination of its axes' states"
-        seen = f"{len(answers.values)}{f' of shape {whole}' if whole else ''}"
-        fits, remedy = (
-            fits and math.prod(shape) == len(answers.values),
-            "declare the file's states, in its order",
-        )
+        seen = f"{len(given)}{f' of shape {whole}' if whole else ''}"
+        fits = fits and math.prod(shape) == len(given)
+        remedy = "declare the file's states, in its order"
         require(fits, f"the query {self.name!r}", must, seen, remedy, error=DataError)
-        noise = noise_of_variance(self.kind, 0.0 if self.exact else answers.variance)
-        table = np.array(answers.values).reshape(shape).sum(axis=summed)
+        noise = noise_of_variance(self.kind, 0.0 if self.exact else variance)
+        table = np.array(given).reshape(shape).sum(axis=summed)
         return table.ravel(), noise.summed(math.prod(shape[axis] for axis in summed))
 
-    def _sign(self, sign: str) -> str:
+    def _sign(self, row: Row) -> str:
         """Return ``=``, ``<=`` or ``>=``, from the file's sign or, without one, from the name."""
+        sign = str(row.get("sign") or "").strip()
         words = set() if sign else {"lb", "ub"} & set(self.name.split("_"))
         meant = _SIGNS.get("".join(words) or sign.lower())
         must = f"have a sign among {', '.join(filter(None, _SIGNS))}"

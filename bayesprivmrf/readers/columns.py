@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
-from bayesprivmrf.noise.base import CONTRADICTION
+from bayesprivmrf.noise.base import contradiction
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
@@ -82,38 +81,21 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
     if separator:
         columns = {name: column.fillna("") for name, column in columns.items()}
     if separator == ";":
-        columns |= _with_points({name: columns[name] for name in numbers if name in columns})
+        own = {name: columns[name] for name in numbers if name in columns}
+        # points may separate thousands: beside one, no comma is read as that of a decimal
+        if not any(column.str.contains(".", regex=False).any() for column in own.values()):
+            columns |= {name: column.str.replace(",", ".", regex=False) for name, column in own.items()}
     # missing entries of Parquet files become None, because pandas.NA has no truth value
     return {
         name: column.astype(object).where(column.notna(), None).tolist() for name, column in columns.items()
     }
 
 
-def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return columns of text with decimal points in place of decimal commas; a mixture of both raises an error."""
-    decimal_comma = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
-    has_comma = {name: column.str.fullmatch(decimal_comma) for name, column in columns.items()}
-    if not any(found.any() for found in has_comma.values()):
-        return columns
-    has_point = any(column.str.contains(".", regex=False).any() for column in columns.values())
-    must = "have no points, which may separate thousands or decimals"
-    remedy = "write all numbers in one notation"
-    require(not has_point, "numbers with decimal commas", must, "both", remedy, error=DataError)
-    return {
-        name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))
-        for name, column in columns.items()
-    }
-
-
 def near(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; None if no known name is similar."""
-    by_bare: dict[str, str] = {}
-    for each in known:
-        by_bare.setdefault(_bare(each), each)
-    if _bare(name) in by_bare:
-        return by_bare[_bare(name)]
-    found = difflib.get_close_matches(_bare(name), list(by_bare), n=1, cutoff=0.75)
-    return by_bare[found[0]] if found else None
+    folded = {str(each).casefold(): each for each in known}
+    found = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.75)
+    return folded[found[0]] if found else None
 
 
 def or_near(name: str, known: Iterable[str]) -> str:
@@ -122,9 +104,35 @@ def or_near(name: str, known: Iterable[str]) -> str:
     return "" if found is None else f"; {found!r} is similar"
 
 
-def _bare(name: str) -> str:
-    """Return the letters and digits of a name without regard to case."""
-    return "".join(letter for letter in str(name).casefold() if letter.isalnum())
+def chosen_columns(
+    what: str, found: Mapping[str, Sequence[Any]], names: Mapping[Any, str], needed: Iterable[Any]
+) -> dict[Any, Sequence[Any]]:
+    """Return the columns that are there, by what the caller calls them; needed ones must be there.
+
+    Parameters
+    ----------
+    what
+        Description of the table.
+    found
+        All columns of the table.
+    names
+        The name in the table of each column that the caller knows.
+    needed
+        The columns that must be there, by what the caller calls them.
+    """
+    for key, name in names.items():
+        is_there = name in found or key not in needed
+        require(is_there, what, f"have a column {name!r}", f"none{or_near(name, found)}", error=DataError)
+    # a misspelled column must not be ignored: a variable without a column is summed over
+    missing = [name for name in names.values() if name not in found]
+    remedy = (
+        "rename it or, for `read_counts`, map it in `columns`; give it another name if it is something else"
+    )
+    for name in sorted(found.keys() - set(names.values())):
+        other = near(name, missing)
+        must = f"be called {other!r} if that is meant"
+        require(other is None, f"the column {name!r}", must, repr(name), remedy, error=DataError)
+    return {key: found[name] for key, name in names.items() if name in found}
 
 
 def as_number(value: Any) -> float:
@@ -141,6 +149,13 @@ def number_of(what: str, value: Any, remedy: str = "leave out what was not answe
     """Return a finite number; a `DataError`, which does not show the value, if it is not one."""
     number = as_number(value)
     require(math.isfinite(number), what, "be finite numbers", "something else", remedy, error=DataError)
+    return number
+
+
+def width_of(what: str, value: Any) -> float:
+    """Return a finite number of at least 0, which states the width of noise; an `ArgumentError` otherwise."""
+    number = as_number(value)
+    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
     return number
 
 
@@ -173,15 +188,11 @@ def released(
     sums, precisions = release._sums_and_precisions
     if total is not None:
         sums, precisions = np.append(sums, total), np.append(precisions, math.inf)
-    if len(sums) < 2:
-        return release
-    best = int(np.argmax(precisions))
-    gaps = np.abs(sums - sums[best]) / np.sqrt(1 / precisions + 1 / precisions[best] + 1e-12)
-    worst = int(np.argmax(gaps))
-    seen = f"{sums[best]:,.0f} and {sums[worst]:,.0f} records, {gaps[worst]:.0f} standard errors apart"
+    pair = contradiction(sums, 1 / np.sqrt(precisions))
+    seen = " and ".join(f"{sums[place]:,.0f} records" for place in pair or ())
+    must = "describe one population in one unit"
     remedy = "check whether one is in thousands, is a share, or has a standard deviation for its variance"
-    fits, must = not gaps[worst] > CONTRADICTION, "describe one population in one unit"
-    require(fits, "the tables", must, seen, remedy, error=ModelError)
+    require(pair is None, "the tables", must, seen, remedy, error=ModelError)
     return release
 
 
@@ -197,17 +208,6 @@ def family(noise: Any) -> type[NoiseDistribution]:
         return noise
     must = "be a family of noise distributions, such as DiscreteGaussian or 'discrete-gaussian'"
     return named_law(instance_of("noise", noise, str, must))
-
-
-def deviation_of(value: Any) -> float:
-    """Return the standard deviation of a measurement; an `ArgumentError` if it is negative or not a finite number."""
-    return _number("the standard deviation of a measurement", value)
-
-
-def noise_of_deviation(kind: type[NoiseDistribution], deviation: Any) -> NoiseDistribution:
-    """Return the distribution of a family that has a standard deviation; see `deviation_of`."""
-    number = deviation_of(deviation)
-    return noise_of_variance(kind, number * number)
 
 
 def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[NoiseDistribution]:
@@ -291,8 +291,14 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
         return NoNoise()
     what, must = f"the distribution {kind.name!r}", "have a `scale` or a `variance` in each row"
     require(has_scale or has_variance, what, must, "neither", "add one")
-    by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
-    by_variance = noise_of_variance(kind, _number("`variance`", variance)) if has_variance else None
+    by_scale = None
+    if has_scale:
+        try:
+            by_scale = kind(width_of("`scale`", scale))  # type: ignore[call-arg]
+        except TypeError:
+            what = f"a `scale` alone does not determine the distribution {kind.name!r}"
+            raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
+    by_variance = noise_of_variance(kind, width_of("`variance`", variance)) if has_variance else None
     if by_scale is None or by_variance is None:
         return by_scale or by_variance  # type: ignore[return-value]
     # a thousandth, because published figures are rounded
@@ -303,19 +309,5 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
     return by_scale
 
 
-def _of_scale(kind: type[NoiseDistribution], scale: float) -> NoiseDistribution:
-    try:
-        return kind(scale)  # type: ignore[call-arg]
-    except TypeError:
-        what = f"a `scale` alone does not determine the distribution {kind.name!r}"
-        raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
-
-
 def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and not value.strip())
-
-
-def _number(what: str, value: Any) -> float:
-    number = as_number(value)
-    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
-    return number

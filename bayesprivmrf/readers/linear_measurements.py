@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +17,9 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed, requir
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
-from bayesprivmrf.readers.columns import deviation_of, family, noise_of_deviation, query_of, released
+from bayesprivmrf.readers.columns import family, query_of, released, width_of
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.given import measurements_by_noise
+from bayesprivmrf.release.given import noise_of_variance
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -52,7 +53,7 @@ def from_mbi(
     Returns
     -------
     NoisyStatistics
-        The release, with one measurement for each linear measurement and each noise distribution in it.
+        The release, with one measurement for each linear measurement.
 
     Raises
     ------
@@ -85,7 +86,7 @@ def from_mbi(
     for each in listed("`measurements`", measurements):
         one = _fields(each)
         codes = [np.arange(len(model.domain.states_of(v))) for v in one.clique]
-        found += _measured(model, one, noise_of_deviation(kind, one.stddev), codes)
+        found.append(_measured(model, one, noise_of_variance(kind, one.stddev**2), codes))
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -149,24 +150,20 @@ def from_opendp(
     must, remedy = "have `keys` and `marginals`, as OpenDP's has", "give it the released ContingencyTable"
     require(is_table, "contingency_table", must, seen, remedy)
     found: list[Measurement] = []
-    for each in _flat(marginals):
+    measured: Any = getattr(marginals, "flatten", list)()
+    if not hasattr(marginals, "flatten"):
+        held = instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable").values()
+        measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
+    for each in measured:
         one = _fields(each)
         if kind.kernel is None:
-            one_noise = noise_of_deviation(kind, one.stddev)
+            one_noise = noise_of_variance(kind, one.stddev**2)
         else:  # OpenDP states the deviation of continuous noise: the scale, or for Laplace the scale times root two
             root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
-            one_noise = kind(deviation_of(one.stddev) / root)  # type: ignore[call-arg]
+            one_noise = kind(one.stddev / root)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
-        found += _measured(model, one, one_noise, order)
+        found.append(_measured(model, one, one_noise, order))
     return released(model, found, guarantee=guarantee, total=total)
-
-
-def _flat(marginals: Any) -> list[Any]:
-    """Return OpenDP's measurements as a list, from a collection with `flatten` or a mapping from cliques."""
-    if hasattr(marginals, "flatten"):
-        return list(marginals.flatten())
-    instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable")
-    return [one for each in marginals.values() for one in (each if isinstance(each, list) else [each])]
 
 
 def _fields(each: Any) -> Any:
@@ -182,7 +179,7 @@ def _fields(each: Any) -> Any:
     is_matrix = hasattr(query, "shape") and not isinstance(query, type)
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
     return SimpleNamespace(
-        stddev=deviation,
+        stddev=width_of("the standard deviation of a measurement", deviation),
         query=None if is_matrix else query,
         matrix=query if is_matrix else None,
         clique=(clique,) if is_one else tuple(listed("`clique` of a measurement", clique)),
@@ -192,7 +189,7 @@ def _fields(each: Any) -> Any:
 
 def _measured(
     model: ModelSpecification, one: Any, noise: NoiseDistribution, codes: Sequence[np.ndarray]
-) -> list[Measurement]:
+) -> Measurement:
     """Return one measurement with its cells in declared order; `codes` are the states' codes in the given order."""
     shape = [len(code) for code in codes]
     cells = math.prod(shape)
@@ -213,27 +210,16 @@ def _measured(
         values = np.empty(cells)
         values[declared] = one.values
         query = table(*one.clique) if one.clique else query_of(model, (), {})
-        return [Measurement(query, values, noise)]
+        return Measurement(query, values, noise)
     moved = np.empty_like(matrix)
     moved[:, declared] = matrix
     must, remedy = "be the number of records", "leave out any other"
     require(one.clique, "a measurement without attributes", must, "a matrix", remedy, error=ModelError)
-    # a row of equal fractions is scaled to whole numbers
-    sizes = np.max(np.abs(moved), axis=1)
-    sizes[sizes == 0] = 1.0
-    is_whole = (moved == np.rint(moved)).all(axis=1)
-    factors = np.where(is_whole, 1.0, sizes)
-    weights = moved / factors[:, np.newaxis]
-    must = "have whole weights, or equal weights in each row"
+    must = "have whole weights"
     remedy = "multiply the matrix, the measurement and its standard deviation so that the weights are whole"
-    are_whole = np.allclose(weights, np.rint(weights), atol=1e-6)
-    require(are_whole, f"the query of {one.clique!r}", must, "others", remedy, error=ModelError)
-    query = weighted(*one.clique, matrix=np.rint(weights).astype(np.int64))
-    if (factors == 1).all():
-        return [Measurement(query, one.values, noise)]
-    # a row divided by its factor has noise divided by the factor
-    scaled = {f: type(noise).of_variance(noise.variance / f**2) for f in set(factors.tolist())}
-    return measurements_by_noise(model, query, one.values / factors, [scaled[f] for f in factors.tolist()])
+    is_whole = np.allclose(moved, np.rint(moved), rtol=0.0, atol=1e-6)
+    require(is_whole, f"the query of {one.clique!r}", must, "others", remedy, error=ModelError)
+    return Measurement(weighted(*one.clique, matrix=np.rint(moved).astype(np.int64)), one.values, noise)
 
 
 def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:

@@ -17,8 +17,8 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
+    chosen_columns,
     columns_of,
-    near,
     or_near,
     query_of,
     released,
@@ -153,26 +153,11 @@ def _named(
     wanted: list[Any] = [*model.domain.variables, *_ROLES]
     for name in called:
         require(name in wanted, "columns", must, f"{name!r}{or_near(str(name), map(str, wanted))}")
-    named = {}
-    for name in wanted:
-        column = str(called.get(name, name))
-        if column in found:
-            named[name] = found[column]
-        else:
-            is_spared, seen = name not in called and name != "value", f"none{or_near(column, found)}"
-            require(is_spared, "the noisy counts", f"have a column {column!r}", seen, error=DataError)
-    # a misspelled column must not be ignored, because its variable would then be summed over
-    missing = [str(n) for n in wanted if n not in named]
-    for column in sorted(found.keys() - {str(called.get(n, n)) for n in named}):
-        must = f"be called {near(column, missing)!r} if that is meant"
-        remedy = "rename it or map it in `columns`, and give it another name if it is something else"
-        is_other = near(column, missing) is None
-        require(is_other, f"the column {column!r}", must, repr(column), remedy, error=DataError)
-    must, seen = (
-        "have a column for at least one variable",
-        f"none of {', '.join(map(repr, model.domain.variables))}",
-    )
+    names = {name: str(called.get(name, name)) for name in wanted}
+    named = chosen_columns("the noisy counts", found, names, {"value", *called})
     has_one = any(variable in named for variable in model.domain.variables)
+    seen = f"none of {', '.join(map(repr, model.domain.variables))}"
+    must = "have a column for at least one variable"
     require(has_one, "the noisy counts", must, seen, error=DataError)
     return named
 

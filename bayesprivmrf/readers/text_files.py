@@ -68,10 +68,8 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
 
     file = file_path("path", path)
     name = file.name.lower()
-    problem, what = (
-        f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.",
-        f"the data file {str(path)!r}",
-    )
+    problem = f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}."
+    what = f"the data file {str(path)!r}"
     try:
         is_parquet = "parquet" in name.split(".")[1:]
         if name.endswith((".csv", ".csv.gz")) or (is_strict and not is_parquet):

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.cards import Card, printable
-from bayesprivmrf.checks import instance_of, require, truth
+from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_number
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
@@ -26,7 +26,6 @@ from bayesprivmrf.release.file import (
     FACTS_VERSION,
     LARGEST,
     packed,
-    read_file,
     require_writable,
     unpacked,
     write_file,
@@ -68,12 +67,10 @@ class Provenance:
         kinds = {"mechanism": str, "settings": Mapping, "simulated": bool, "versions": Mapping}
         for name, kind in kinds.items():
             instance_of(f"`{name}` of a provenance", getattr(self, name), kind, f"be a {kind.__name__}")
-        what, must, is_line = (
-            "`mechanism` of a provenance",
-            "be printable text on one line",
-            printable(self.mechanism),
+        is_line, must = printable(self.mechanism) == self.mechanism, "be printable text on one line"
+        require(
+            is_line, "`mechanism` of a provenance", must, repr(self.mechanism), "write the name of a class"
         )
-        require(is_line == self.mechanism, what, must, repr(self.mechanism), "write the name of a class")
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -311,9 +308,15 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     ...     bpm.load_release(f"{folder}/ill.release") == release
     True
     """
-    is_size = isinstance(largest, int) and not isinstance(largest, bool) and largest >= 1
-    require(is_size, "largest", "be a whole number of bytes", largest)
-    content, array = read_file(path, largest)
+    largest = whole_number("largest", largest, 1, sys.maxsize)
+    target = file_path("path", path)
+    try:
+        if not target.is_file():
+            raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
+        with target.open("rb") as file:
+            content, array = unpacked(file, target, largest)
+    except OSError as error:
+        raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
     try:
         found = _release(content, array)
     except Exception as error:
@@ -341,10 +344,11 @@ def _release(content: Any, array: np.ndarray) -> Released:
     kind = fields.text("kind")
     made = RELEASE_KINDS.find(kind)
     if made is None:
+        what = f"no installed package provides its kind, {kind!r}"
         remedy = (
             "install the package of the mechanism that made it, or import the module that defines the kind"
         )
-        raise ReleaseFileError(f"no installed package provides its kind, {kind!r}; {remedy}")
+        raise ReleaseFileError(f"{what}; {remedy}")
     nothing = made.may_promise_nothing and fields["guarantee"] is None
     return made._restored(
         fields,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,52 +42,43 @@ class Fields:
             raise ReleaseFileError(f"`{name}` must be there, got none")
         return self._values[name]
 
-    def _checked(self, name: str, holds: Callable[[Any], bool], what: str, optional: bool) -> Any:
+    def _checked(self, name: str, is_right: bool, what: str, optional: bool = False) -> Any:
         value = self[name]
-        if not holds(value) and not (optional and value is None):
+        if not is_right and not (optional and value is None):
             must = f"{what}{' or null' * optional}"
             raise ReleaseFileError(f"`{name}` must be {must}, got {reprlib.repr(value)}")
         return value
 
     def whole(self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False) -> Any:
         """Return a whole number from `least` to `largest`."""
-
-        def holds(value: Any) -> bool:
-            return type(value) is int and least <= value <= largest
-
-        return self._checked(name, holds, f"a whole number from {least} to {largest}", optional)
+        is_right = type(self[name]) is int and least <= self[name] <= largest
+        return self._checked(name, is_right, f"a whole number from {least} to {largest}", optional)
 
     def number(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number."""
-        return self._checked(name, _is_number, "a finite number", optional)
+        return self._checked(name, _is_number(self[name]), "a finite number", optional)
 
     def positive(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number above zero."""
-
-        def holds(value: Any) -> bool:
-            return _is_number(value) and value > 0
-
-        return self._checked(name, holds, "positive and finite", optional)
+        is_right = _is_number(self[name]) and self[name] > 0
+        return self._checked(name, is_right, "positive and finite", optional)
 
     def truth(self, name: str) -> bool:
         """Return a boolean."""
-        return self._checked(name, lambda value: isinstance(value, bool), "true or false", False)
+        return self._checked(name, isinstance(self[name], bool), "true or false")
 
     def text(self, name: str, *choices: str) -> Any:
         """Return text, which is one of the choices if there are any."""
-
-        def holds(text: Any) -> bool:
-            return isinstance(text, str) and text in (choices or (text,))
-
-        return self._checked(name, holds, " or ".join(choices) or "text", False)
+        is_right = isinstance(self[name], str) and self[name] in (choices or (self[name],))
+        return self._checked(name, is_right, " or ".join(choices) or "text")
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
-        return self._checked(name, lambda value: isinstance(value, list), "a list", False)
+        return self._checked(name, isinstance(self[name], list), "a list")
 
     def mapping(self, name: str) -> dict[str, Any]:
         """Return a mapping of names to values, whose types are not checked."""
-        return self._checked(name, lambda value: isinstance(value, dict), "names and values", False)
+        return self._checked(name, isinstance(self[name], dict), "names and values")
 
     def law(self, name: str, *, optional: bool = False) -> Any:
         """Return a noise distribution."""

@@ -15,7 +15,6 @@ import io
 import json
 import math
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -27,8 +26,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import (
-    ArgumentError,
     BayesPrivMRFError,
     ForeignFileError,
     NewerFormatError,
@@ -60,23 +59,6 @@ _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ABANDONED = 600
 
 
-def checked_path(path: Any) -> Path:
-    """Return the path of a file as a `Path`.
-
-    Raises
-    ------
-    ArgumentError
-        The value is neither text nor a path, or has characters that no path can have.
-    """
-    try:
-        text = os.fsdecode(path)
-        if b"\0" in os.fsencode(text):
-            raise ValueError(text)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"`path` must be the path of a file, got {path!r}; write its name.") from None
-    return Path(text)
-
-
 def require_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of the file that a save would write, checked before any budget is spent.
 
@@ -87,7 +69,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     ReleaseFileError
         The folder does not exist or cannot be written, or the path is not a regular file.
     """
-    target = checked_path(path)
+    target = file_path("path", path)
     try:
         if target.is_symlink():
             target = target.resolve(strict=True)
@@ -154,12 +136,13 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
 def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool) -> None:
     """Write the bytes of a release; the file appears complete or not at all. Only its owner can read a private file.
 
-    If several processes write to one new path without `overwrite`, one of them succeeds.
+    If several processes write to one new path without `overwrite`, one of them succeeds. Without `overwrite`, a file
+    at the path is only replaced if it is empty or has the same bytes.
 
     Raises
     ------
     ReleaseFileError
-        The file cannot be written, or the path holds another release and `overwrite` is False.
+        The file cannot be written, or the path holds another file and `overwrite` is False.
     """
     temporary = None
     unfinished = _unfinished_saves(target)
@@ -171,8 +154,15 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             os.fsync(raw.fileno())
             raw.close()  # some systems cannot rename an open file
             os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
-            if overwrite or not _is_put(temporary, target):
-                _refuse_to_lose(target, None if overwrite else whole)
+            is_put = not overwrite and _is_put(temporary, target)
+            if not is_put and not overwrite:
+                with target.open("rb") as held:
+                    is_free = held.read(len(whole) + 1) in (b"", whole)
+                what = f"{str(target)!r} holds another release or file"
+                remedy = "a release cannot be made again without spending budget, so choose another name"
+                if not is_free:
+                    raise ReleaseFileError(f"{what}; {remedy}, or pass `overwrite=True`.")
+            if not is_put:
                 os.replace(temporary, target)
     except OSError as error:
         what = f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__})"
@@ -235,55 +225,8 @@ def _is_put(temporary: str, target: Path) -> bool:
     return True
 
 
-def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
-    """Raise an error if a path holds a complete release other than the given bytes, or another kind of file."""
-    if whole is None:
-        return
-    existing = "another release, which cannot be made again without spending budget"
-    try:
-        document, _ = _members(io.BytesIO(whole), target, sys.maxsize)
-        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            largest = 16 * max(member.file_size for member in archive.infolist())
-        with target.open("rb") as file:
-            if _members(file, target, largest)[0]["sha256"] == document["sha256"]:
-                return
-    except (NewerFormatError, _TooLargeError):  # a larger file is another release
-        pass
-    except ForeignFileError:
-        existing = "a file that is not a release"
-    except ReleaseFileError:  # an incomplete release, which nobody can use
-        return
-    raise ReleaseFileError(
-        f"{str(target)!r} holds {existing}; choose another name, or pass `overwrite=True`."
-    )
-
-
-def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
-    """Return the content and the array of a file, after a check of its version and checksum."""
-    target = checked_path(path)
-    try:
-        if not target.is_file():
-            raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
-        with target.open("rb") as file:
-            return unpacked(file, target, largest)
-    except OSError as error:
-        raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
-
-
 def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarray]:
     """Return the content and the array of an open file."""
-    document, array = _members(file, target, largest)
-    try:
-        numbers = np.load(io.BytesIO(array), allow_pickle=False)
-        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
-            raise _damaged(target)
-        return document["content"], numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
-    except Exception as error:
-        raise _damaged(target) from error
-
-
-def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any], bytes]:
-    """Return the document and the array of an open file."""
     try:
         # every zip archive begins with these bytes; a truncated release may have only some of them
         if not b"PK\x03\x04".startswith(file.read(4)):
@@ -295,22 +238,21 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
             array = _member(archive, _ARRAY, target, largest)
         if document["format"] != FORMAT_NAME:
             raise _foreign(target)
-        version = document["version"]
+        version, content = document["version"], document["content"]
         if type(version) is int and version > FORMAT_VERSION:
             what = f"format version {version}, newer than {FORMAT_VERSION}, the newest that this bayesprivmrf reads"
             raise NewerFormatError(f"{str(target)!r} has {what}; upgrade it.")
-        whole = type(version) is int and version >= 1
-        if not whole or document["sha256"] != checksum_of(document["content"], array):
+        is_version = type(version) is int and version >= 1
+        if not is_version or document["sha256"] != checksum_of(content, array):
             raise _damaged(target)
+        numbers = np.load(io.BytesIO(array), allow_pickle=False)
+        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
+            raise _damaged(target)
+        return content, numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
     except BayesPrivMRFError:
         raise
-    except Exception as error:  # zip, JSON and the decompressors raise many types
+    except Exception as error:  # zip, JSON, NumPy and the decompressors raise many types
         raise _damaged(target) from error
-    return document, array
-
-
-class _TooLargeError(ReleaseFileError):
-    """Error for a file that would unpack to more bytes than are allowed."""
 
 
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:
@@ -319,7 +261,7 @@ def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> 
     if info.file_size > largest:
         what = f"{info.file_size:,} bytes of {name}, more than the {largest:,} that are allowed"
         remedy = "if you trust the file, pass a larger `largest` to `load_release`"
-        raise _TooLargeError(f"{str(target)!r} unpacks to {what}; {remedy}.")
+        raise ReleaseFileError(f"{str(target)!r} unpacks to {what}; {remedy}.")
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:

@@ -159,23 +159,23 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
 
 def _table_noise(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:
     """Return the given noise of each table, with the scope that defines the order of its axes."""
-    if isinstance(noise, Mapping):
-        return [_entry(noise, scope) for scope in scopes]
     if isinstance(noise, list | tuple):
         must = f"hold one distribution for each of the {len(scopes)} tables"
         remedy = "give one distribution for all tables, or map each scope to its own"
         require(len(noise) == len(scopes), "noise", must, len(noise), remedy)
         return list(zip(scopes, noise, strict=True))
-    return [(scope, noise) for scope in scopes]
-
-
-def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any]:
-    """Return the entry of a table in a mapping, with its key; a key in the order of the scope comes first."""
-    entries = {key: given for key, given in noise.items() if set(as_scope(key)) == set(scope)}
-    for key, given in sorted(entries.items(), key=lambda item: as_scope(item[0]) != scope):
-        if len(as_scope(key)) == len(scope):
-            return as_scope(key), given
-    raise ModelError(f"`noise` must have an entry for the table of {scope!r}, got none.")
+    if not isinstance(noise, Mapping):
+        return [(scope, noise) for scope in scopes]
+    found = []
+    for scope in scopes:
+        same = [key for key in noise if set(as_scope(key)) == set(scope)]
+        keys = [key for key in same if len(as_scope(key)) == len(scope)]
+        must = f"have an entry for the table of {scope!r}"
+        require(keys, "noise", must, "none", error=ModelError)
+        # a key in the order of the scope comes first
+        key = min(keys, key=lambda each: as_scope(each) != scope)
+        found.append((as_scope(key), noise[key]))
+    return found
 
 
 def _cell_noise(

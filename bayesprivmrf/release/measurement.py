@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, sides_of
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseDistribution, noise_from_dict
+from bayesprivmrf.noise.base import check_variance
+from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.base import Provenance
 from bayesprivmrf.release.codec import (
@@ -135,6 +136,38 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> No
             remedy = "state the noise if there is any"
         is_whole = np.array_equal(values, np.rint(values))
         require(is_whole, name, must, "others", remedy, error=ModelError)
+
+
+def check_promise(
+    guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseDistribution]], total: int | None
+) -> None:
+    """Raise an error if the noise or the public number of records contradicts a guarantee.
+
+    Noise without a finite variance is refused with or without a guarantee.
+
+    Parameters
+    ----------
+    guarantee
+        The privacy guarantee; None if there is none.
+    noise
+        Pairs of a measurement's name and its noise distribution.
+    total
+        The public number of records; None if it is not public.
+    """
+    noise = list(noise)
+    for _, distribution in noise:
+        check_variance(distribution)
+    if guarantee is None:
+        return
+    instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
+    for name, distribution in noise:
+        must, seen = "be None where a table has no noise", f"one beside the exact {name}"
+        remedy = "state the noise that was added, or leave the guarantee out"
+        require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
+    if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        must = "be None beside an add-or-remove-one guarantee, which protects the number of records"
+        remedy = "leave it out, or state a replace-one guarantee if that was promised"
+        raise PrivacyError(f"`total` must {must}; {remedy}.")
 
 
 def measurements_of_cliques(
@@ -291,15 +324,6 @@ def _of_one_scope(rows: Sequence[tuple[Measurement, np.ndarray, Any]]) -> tuple[
     variance = float(np.square(weights[mask]) @ variances[mask])
     total = float(weights @ values)
     return (total, 1 / variance) if variance > 0 else (round(total, 6), math.inf)
-
-
-def pooled_total(sums: FloatArray, precisions: FloatArray) -> float:
-    """Return the unbiased combination of least variance; the first exact sum if there is one, NaN without sums."""
-    if not len(sums):
-        return math.nan
-    if np.isinf(precisions).any():
-        return float(sums[np.isinf(precisions)][0])
-    return float(sums @ precisions / precisions.sum())
 
 
 # Kind of the files that hold answers to queries. Files contain it.

@@ -1,54 +1,19 @@
-"""Guarantees of noisy statistics: checks against the noise and the number of records, and sentences about them."""
+"""Guarantees of noisy statistics beside the cost of their noise, and what text forms say about a release."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import instance_of, require
-from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.checks import require
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
 from bayesprivmrf.release.codec import PersonRows
-
-
-def check_promise(
-    guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseDistribution]], total: int | None
-) -> None:
-    """Raise an error if the noise or the public number of records contradicts a guarantee.
-
-    Noise without a finite variance is refused with or without a guarantee.
-
-    Parameters
-    ----------
-    guarantee
-        The privacy guarantee; None if there is none.
-    noise
-        Pairs of a measurement's name and its noise distribution.
-    total
-        The public number of records; None if it is not public.
-    """
-    noise = list(noise)
-    for _, distribution in noise:
-        check_variance(distribution)
-    if guarantee is None:
-        return
-    instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
-    for name, distribution in noise:
-        must, seen = "be None where a table has no noise", f"one beside the exact {name}"
-        remedy = "state the noise that was added, or leave the guarantee out"
-        require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
-    if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        what = (
-            "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records"
-        )
-        raise PrivacyError(f"{what}; leave it out, or state a replace-one guarantee if that was promised.")
 
 
 def dearer_than_promised(

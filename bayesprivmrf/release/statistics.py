@@ -14,6 +14,7 @@ import numpy as np
 from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.noise.base import pooled_total
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released
@@ -24,17 +25,16 @@ from bayesprivmrf.release.measurement import (
     MEASUREMENTS_VERSION,
     Measurement,
     NoTablesError,
+    check_promise,
     informative_numbers,
     measured_on,
     measurements_of_cliques,
-    pooled_total,
     restored_fields,
     stacked,
     statistics_content,
     total_estimates,
 )
 from bayesprivmrf.release.promises import (
-    check_promise,
     dearer_than_promised,
     facts_of,
     promise_sentence,

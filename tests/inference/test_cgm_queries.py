@@ -168,7 +168,7 @@ def test_tables_asked_as_queries_give_what_the_plain_release_gives(name, law):
     assert np.array_equal(one.tilt, other.tilt)
     assert np.array_equal(one.marginals, other.marginals)
     engine = plain.engine("exact")
-    measured = [discrepancy.Discrepancy.of(e, engine)(one.marginals, one.potentials) for e in (plain, asked)]
+    measured = [discrepancy.Discrepancy(e, engine)(one.marginals, one.potentials) for e in (plain, asked)]
     assert measured[0] == pytest.approx(measured[1], rel=1e-12)
 
 
@@ -218,7 +218,7 @@ def test_the_sampling_variance_of_an_answer_is_that_of_records():
     p, unit = probabilities(model, theta), np.array([tables_of(model, row) for row in np.eye(24)])
     shown = np.array([evidence.gathered(row) for row in unit])
     variance = p @ shown**2 - (p @ shown) ** 2
-    measure = discrepancy.Discrepancy.of(evidence, engine)
+    measure = discrepancy.Discrepancy(evidence, engine)
     assert measure.pooled.size
     marginals = engine.marginals(theta)[1]
     assert np.allclose(measure._variance(p @ shown, marginals, theta), variance, atol=1e-9)

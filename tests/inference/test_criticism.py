@@ -87,11 +87,9 @@ def test_a_chain_of_many_numbers_is_judged_as_well(changes):
 def test_the_predictive_check_compares_with_what_the_model_predicts():
     for changes, is_small in ((True, True), (False, False)):
         posterior, _ = fitted(bpm.LatentCounts(), panel(changes), **SHORT)
-        check = posterior.predictive_check(rng=1)
-        steps = check[check.index.str.startswith("noisy_counts")]
+        steps = posterior.predictive_check(rng=1)
         assert (steps["p_value"] > 0.05).all()  # latent counts follow the release, right model or not
         assert (steps["model_p_value"].min() < 0.02) == is_small
-        assert check.loc[check.index.str.startswith("margin"), "model_p_value"].isna().all()
     # Pearson's statistic of a table with nine cells that add up to N
     assert steps["model_replicated"].to_numpy() == pytest.approx(9.0, rel=0.2)
 

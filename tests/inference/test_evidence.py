@@ -7,7 +7,7 @@ from inference.conftest import specification
 
 from bayesprivmrf.errors import GuaranteeWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE
-from bayesprivmrf.inference.given_releases import pooled_total
+from bayesprivmrf.inference.given_releases import joint_total
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
@@ -22,21 +22,21 @@ def of_two_cells(counts, scale):
 def test_exact_totals_that_contradict_are_refused():
     exact = NoisyStatistics.from_tables(ONE, {("a",): np.array([300, 200])}, noise=NoNoise())
     other = NoisyStatistics.from_tables(ONE, {("a",): np.array([300, 201])}, noise=NoNoise())
-    assert pooled_total([exact, of_two_cells([310.0, 195.0], 4.0)]) == (500, 0)
+    assert joint_total([exact, of_two_cells([310.0, 195.0], 4.0)]) == (500, 0)
     for second in (other, of_two_cells([9000.0, 1000.0], 4.0)):
         with pytest.raises(ModelError, match="one population"):
-            pooled_total([exact, second])
+            joint_total([exact, second])
 
 
-def test_a_release_without_variables_tells_nothing_of_thepooled_total():
+def test_a_release_without_variables_tells_nothing_of_the_joint_total():
     told = [of_two_cells([40.0, 55.0], 2.0), of_two_cells([48.0, 60.0], 4.0)]
     nothing = NoisyStatistics.from_tables(specification({}, []), {}, noise=Laplace(1.0))
-    total, error = pooled_total(told)
+    total, error = joint_total(told)
     assert total == pytest.approx((95 / 4 + 108 / 16) / (1 / 4 + 1 / 16))
     assert error == pytest.approx((1 / (4 * 4) + 1 / (4 * 16)) ** -0.5)
     for position in range(3):
-        assert pooled_total([*told[:position], nothing, *told[position:]]) == (total, error)
-    estimate, error = pooled_total([nothing])
+        assert joint_total([*told[:position], nothing, *told[position:]]) == (total, error)
+    estimate, error = joint_total([nothing])
     assert math.isnan(estimate)
     assert error == math.inf
 

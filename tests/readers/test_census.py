@@ -362,7 +362,7 @@ def test_another_spelling_of_a_column_is_named(tmp_path, old, new):
     def renamed(rows):
         return [{new if name == old else name: value for name, value in row.items()} for row in rows]
 
-    with pytest.raises(DataError, match=f"column '{old}'.*'{new}'"):
+    with pytest.raises(DataError, match=f"'{old}'.*'{new}'"):
         read(_rewritten(tmp_path, renamed))
 
 

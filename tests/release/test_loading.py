@@ -215,9 +215,11 @@ def test_what_is_no_path_is_refused_as_an_argument(path):
 
 
 def test_a_path_that_no_file_can_have_and_a_folder_are_clear_errors(tmp_path):
-    for path in ("a" * 300, tmp_path, tmp_path / "none", ""):
+    for path in ("a" * 300, tmp_path, tmp_path / "none"):
         with pytest.raises(ReleaseFileError):
             load_release(path)
+    with pytest.raises(ArgumentError, match="path of a file"):
+        load_release("")
 
 
 @pytest.mark.parametrize("values", [0, None, [], {}, "x", np.array([1.0, 2.0]), {"epsilon": 1.0}])

@@ -1,6 +1,7 @@
-from . import disagreement, noise_misfit
+from . import noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
-from .verdict import contradictions, learned_contradictions, verdict
+from .noise_misfit import learned_contradictions
+from .verdict import contradictions, disagreement, shared_margins, verdict
 
 __all__ = [
     "contradictions",
@@ -10,6 +11,7 @@ __all__ = [
     "model_assumptions",
     "noise_misfit",
     "query_marks",
+    "shared_margins",
     "variable_marks",
     "verdict",
 ]

@@ -56,19 +56,17 @@ Statistica Sinica 6, 733-807.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
-from bayesprivmrf.inference.criticism.disagreement import shared_margins
 from bayesprivmrf.inference.criticism.verdict import contradictions
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
-    drawn_noise,
     is_noisy,
     noisy_table,
     possible_cells,
@@ -80,7 +78,7 @@ from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals.arrays import draw_tables
-from bayesprivmrf.model.tables import FloatArray, project
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -253,84 +251,45 @@ def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
 
 
 def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
-    """Compare each released table with its latent counts, and with the prediction of the model."""
+    r"""Compare each released table with its latent counts, and with the prediction of the model.
+
+    The prediction is compared by Pearson's :math:`\sum_i (y_i - m_i)^2 / v_i`: m = N A μ is the mean of a draw of
+    the parameters, and v the variance of the noise and of a count of that mean. Its replicates are sums over *new*
+    people, drawn from the same parameters, with new noise.
+    """
     import pandas as pd
 
-    columns = ["discrepancy", "realised", "replicated", "p_value"]
-    finished, rows, positions = draws.finished, {}, []
-    labels = table_labels(evidence)
-    for position, latent in enumerate(evidence.answers(finished.counts)):
-        if not is_noisy(evidence, position):
-            continue
-        positions.append(position)
-        law, mask = evidence.noise[position], possible_cells(evidence, position)
-        residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
-        noise = drawn_noise(law, residual.shape, rng)
-        is_laplace = law.kernel == "absolute"
-        realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
-        kind = "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2"
-        rows[labels[position]] = [kind, *_compared(realised, replicated)]
-    for margin in shared_margins(evidence):
-        noises = [
-            project(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
-            for position, scope in zip(margin.positions, margin.scopes, strict=True)
-        ]
-        found = _compared(margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises)))
-        rows[margin.label] = ["sum (y - mean y)^2 / s^2", *found]
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns)).rename_axis("table")
-    of_model = [f"model_{name}" for name in columns[1:]]
-    frame[of_model] = np.nan
-    if positions:
-        compared = [_compared(*each) for each in _predicted(evidence, draws, positions, rng)]
-        frame.loc[[labels[position] for position in positions], of_model] = compared
-    return frame
-
-
-def _compared(realised: FloatArray, replicated: FloatArray) -> tuple[float, float, float]:
-    return float(np.mean(realised)), float(np.mean(replicated)), float((replicated >= realised).mean())
-
-
-def _predicted(
-    evidence: Evidence, draws: Draws, positions: Sequence[int], rng: np.random.Generator
-) -> FloatArray:
-    r"""Return Pearson's :math:`\sum_i (y_i - m_i)^2 / v_i` of each table, released and replicated.
-
-    m = N A μ is the mean of a draw of the parameters, and v the variance of the noise and of a count of that mean.
-    Replicates are sums over *new* people, drawn from the same parameters, with new noise.
-
-    Returns
-    -------
-    ndarray
-        Shape (tables, 2, draws).
-    """
-    model, found = evidence.specification, []
+    model, finished = evidence.specification, draws.finished
+    positions = [place for place in range(len(evidence.noise)) if is_noisy(evidence, place)]
+    is_absolute = [evidence.noise[place].kernel == "absolute" for place in positions]
     # with 400 draws the standard error of a p-value is at most 0.025
-    for chain, draw in draws.pairs(400):
-        total = round(float(draws.finished.total[chain, draw]))
-        mean = evidence.answers(total * draws.finished.marginals[chain, draw])
+    found, pairs = [], list(draws.pairs(400))
+    for chain, draw in pairs:
+        total = round(float(finished.total[chain, draw]))
+        latent = evidence.answers(finished.counts[chain, draw])
+        mean = evidence.answers(total * finished.marginals[chain, draw])
         potentials = draws.potentials(chain, draw)
         counts = draw_tables(model.cardinalities, model.scopes, potentials, total, rng)
         new = evidence.answers(counts.astype(float))
-        own = []
-        for position in positions:
+        for position, is_laplace in zip(positions, is_absolute, strict=True):
             law, mask = evidence.noise[position], possible_cells(evidence, position)
-            center = mean[position][mask]
+            released, center = noisy_table(evidence, position)[mask], mean[position][mask]
+            held, people = (whole_counts(evidence, position, each[position])[mask] for each in (latent, new))
+            noise, again = law.draw(center.shape, rng), people + law.draw(center.shape, rng)
             variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
-            replicate = whole_counts(evidence, position, new[position])[mask] + law.draw(center.shape, rng)
-            released = noisy_table(evidence, position)[mask]
-            own.append([((values - center) ** 2 / variance).sum() for values in (released, replicate)])
-        found.append(own)
-    return np.moveaxis(np.array(found), 0, -1)
-
-
-def _noise_of(
-    evidence: Evidence, position: int, scope: tuple[int, ...], size: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return draws of one table's noise; after the first axis, each variable of the scope has an axis."""
-    mask = possible_cells(evidence, position)
-    noise = drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask
-    return noise.reshape(size, *(evidence.specification.cardinalities[v] for v in scope))
-
-
-def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:
-    return np.abs(scaled).sum(axis=-1) if is_laplace else (scaled**2).sum(axis=-1)
+            power = 1 if is_laplace else 2
+            found += [(np.abs(each / law.scale) ** power).sum() for each in (released - held, noise)]
+            found += [((each - center) ** 2 / variance).sum() for each in (released, again)]
+    # by table, draw, question, and whether it is of the release or of a replicate
+    distances = np.array(found).reshape(len(pairs), len(positions), 2, 2).swapaxes(0, 1)
+    p_values = (distances[..., 1] >= distances[..., 0]).mean(axis=1)
+    labels = table_labels(evidence)
+    frame = pd.DataFrame(index=pd.Index([labels[position] for position in positions], name="table"))
+    frame["discrepancy"] = [
+        "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2" for is_laplace in is_absolute
+    ]
+    for question, prefix in enumerate(("", "model_")):
+        frame[f"{prefix}realised"] = distances[:, :, question, 0].mean(axis=1)
+        frame[f"{prefix}replicated"] = distances[:, :, question, 1].mean(axis=1)
+        frame[f"{prefix}p_value"] = p_values[:, question]
+    return frame

@@ -14,7 +14,7 @@ mean. The statistic is the improvement of fit by unrestricted tables over those 
 .. math:: Q = r' M r, \qquad M = V^{-1/2} (F F' - B B') V^{-1/2} .
 
 The part of r in no direction of tables consists of noise only, and is judged by
-`bayesprivmrf.inference.criticism.disagreement`. If the model holds, Q has to first order the mean :math:`d =
+`bayesprivmrf.inference.criticism.verdict`. If the model holds, Q has to first order the mean :math:`d =
 \operatorname{tr} M C` and the variance
 
 .. math:: 2 \operatorname{tr} (M C)^2 + \sum_i κ_i M_{ii}^2, \qquad κ_i = 3 D_i^2 + D_i + S_{ii} (1 - 6 S_{ii} / N),
@@ -42,7 +42,6 @@ Satterthwaite (1946). An approximate distribution of estimates of variance compo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -66,14 +65,8 @@ _RANK = 1e-8
 _LEAST = 1e-12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Restricted:
-    """Coordinates of a model with fewer parameters than its tables."""
-
-    start: FloatArray
-    potentials: Callable[[FloatArray], FloatArray]
-    jacobian: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-    """Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
+type _Jacobian = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+"""Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
 
 
 def misfit_of_restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> Misfit | None:
@@ -81,14 +74,6 @@ def misfit_of_restricted(evidence: Evidence, potentials: FloatArray, inference: 
 
     Arguments are those of `bayesprivmrf.inference.criticism.verdict.contradictions`.
     """
-    family = _restricted(evidence, potentials, inference)
-    moments = _Moments(evidence, family, inference)
-    if len(moments.answers) > _MOST_GROUPS:
-        return None
-    return _judged(moments, np.append(family.start, np.log(evidence.total)))
-
-
-def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted:
     if evidence.specification.shares_transitions:
         sums = NoisySums.of(evidence)
         rows = sums.rows
@@ -96,27 +81,36 @@ def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference
         tiny = np.finfo(float).tiny
         steps = steps.reshape(rows.rows, rows.states) + tiny
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
-        return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
-    means = MeanCounts(evidence=evidence, inference=inference)
+        moments = _Moments(evidence, inference, start, rows.potentials, sums.jacobian)
+    else:
+        means = MeanCounts(evidence=evidence, inference=inference)
 
-    def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
-        linearized = means.at(point)
-        return means.jacobian(linearized).T, linearized.mean
+        def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+            linearized = means.at(point)
+            return means.jacobian(linearized).T, linearized.mean
 
-    return _Restricted(
-        start=evidence.family.coordinates(potentials),
-        potentials=evidence.family.potentials,
-        jacobian=jacobian,
-    )
+        start = evidence.family.coordinates(potentials)
+        moments = _Moments(evidence, inference, start, evidence.family.potentials, jacobian)
+    if len(moments.answers) > _MOST_GROUPS:
+        return None
+    return _judged(moments, np.append(start, np.log(evidence.total)))
 
 
 class _Moments:
     """Mean, derivative and covariance of the measured numbers, or of sums of them, at a point (β, log N)."""
 
-    def __init__(self, evidence: Evidence, family: _Restricted, inference: Inference) -> None:
+    def __init__(
+        self,
+        evidence: Evidence,
+        inference: Inference,
+        start: FloatArray,
+        potentials: Any,
+        jacobian: _Jacobian,
+    ) -> None:
         seen, (matrix, answers, noise) = evidence.possible, evidence.possible_numbers
-        self.evidence, self.family, self.engine = evidence, family, evidence.engine(inference)
-        expected = matrix @ self.engine.marginals(family.potentials(family.start))[1]
+        self.evidence, self.engine = evidence, evidence.engine(inference)
+        self.potentials, self.jacobian = potentials, jacobian
+        expected = matrix @ self.engine.marginals(potentials(start))[1]
         self.owner = np.searchsorted(evidence.offsets, np.flatnonzero(seen), side="right") - 1
         self.groups = _groups(expected, self.owner)
         self.owner = self.owner[self.groups.argmax(axis=1)]
@@ -126,16 +120,16 @@ class _Moments:
         self.noise = self.groups @ noise
         self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
         self.answers = self.groups @ answers
-        self.is_free = np.append(np.ones(len(family.start), bool), evidence.total_standard_error > 0)
+        self.is_free = np.append(np.ones(len(start), bool), evidence.total_standard_error > 0)
 
     def at(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the residual, and J, shape (m, d + 1)."""
-        jacobian, mean = self.family.jacobian(point)
+        jacobian, mean = self.jacobian(point)
         return self.answers - self.groups @ mean, self.groups @ jacobian
 
     def sampling(self, point: FloatArray) -> FloatArray:
         """Return the sampling covariance S."""
-        _, _, product = self.engine.linearize(self.family.potentials(point[:-1]))
+        _, _, product = self.engine.linearize(self.potentials(point[:-1]))
         own = self.rows @ np.array([product(row) for row in self.rows]).T
         # rows of one person may be equal, which multiplies the variance by their number
         records = np.exp(point[-1]) * self.evidence.rows_of_one
@@ -159,20 +153,9 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
     return sparse.csr_array((np.ones(size), (place, np.arange(size))), shape=(start, size))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Closest:
-    """Result of the search: the point, its residual, S and a root L of V as fixed before, and a basis of L⁻¹ J."""
-
-    point: FloatArray
-    residual: FloatArray
-    sampling: FloatArray
-    factor: FloatArray
-    allowed: FloatArray
-
-
 def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
-    found = _closest(moments, _closest(moments, start).point)  # V is updated once
-    sampling, residual, allowed = found.sampling, found.residual, found.allowed
+    point, sampling, factor, allowed = _closest(moments, _closest(moments, start)[0])  # V is updated once
+    residual = moments.at(point)[0]
     single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
     root = np.sqrt(np.maximum(single, _LEAST * single.max()))
@@ -180,14 +163,14 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
     tables = root[:, np.newaxis] * vectors[:, sizes > _RANK * sizes.max()]
     if moments.is_free[-1]:
         tables = np.column_stack([tables, moments.answers - residual])
-    inverse = solve_triangular(found.factor, np.eye(len(residual)), lower=True)
+    inverse = solve_triangular(factor, np.eye(len(residual)), lower=True)
     whole = _basis(inverse @ tables)
     weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (allowed.T @ inverse)  # M
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
     if whole.shape[1] == allowed.shape[1] or degrees < _FEWEST:
         return None
-    counts = np.maximum(single * (1 - 6 * single / np.exp(found.point[-1])), 0.0)
+    counts = np.maximum(single * (1 - 6 * single / np.exp(point[-1])), 0.0)
     own = np.diag(weights)
     variance = 2 * float((product * product.T).sum()) + float((moments.noise_cumulant + counts) @ own**2)
     scale = variance / (2 * degrees)
@@ -205,8 +188,8 @@ def _basis(columns: FloatArray) -> FloatArray:
     return left[:, sizes > _RANK * sizes.max(initial=0.0)]
 
 
-def _closest(moments: _Moments, point: FloatArray) -> _Closest:
-    """Find the smallest squared residual, with V fixed at its value at the start."""
+def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return where the residual is smallest, S and a root L of V as fixed at the start, and a basis of L⁻¹ J."""
     sampling = moments.sampling(point)
     # 1/12 is the variance of a count's fraction, records squared
     least = np.maximum(moments.noise + 1 / 12, _LEAST * np.diag(sampling).max())
@@ -224,13 +207,7 @@ def _closest(moments: _Moments, point: FloatArray) -> _Closest:
         return 0.5 * float(strain @ strain), gradient, curvature
 
     point, _ = damped_steps(expanded, point, moments.is_free)
-    return _Closest(
-        point=point,
-        residual=moments.at(point)[0],
-        sampling=sampling,
-        factor=factor,
-        allowed=_basis(whitened(point)[1]),
-    )
+    return point, sampling, factor, _basis(whitened(point)[1])
 
 
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:

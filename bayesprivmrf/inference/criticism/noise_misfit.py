@@ -66,9 +66,8 @@ Regińska (1996). A regularization parameter in discrete ill-posed problems. SIA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc
@@ -96,48 +95,26 @@ def slope(before: float, steps_before: float, after: float, steps_after: float) 
         return float((np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
     """Discrepancy D of models against one evidence; call it with marginals and potentials, shape (model size,).
 
-    Parameters
-    ----------
-    noisy_counts, scale, kernels
-        For each possible number with noise: y; the noise law's scale, or standard deviation; the code of its kernel.
-    rows
-        Their rows of A, sparse; None where it is the identity, and all cells have noise and may occur.
-    pooled
-        Which of the numbers add up cells of several cliques.
-    total, engine
-        The number of records, as in `Evidence`, and the marginals of its cliques.
+    It takes every possible number that has noise.
     """
 
-    noisy_counts: FloatArray
-    scale: FloatArray
-    kernels: IntArray
-    rows: Any | None
-    pooled: IntArray
-    total: float
-    engine: MarginalEngine
-
-    @classmethod
-    def of(cls, evidence: Evidence, engine: MarginalEngine) -> Discrepancy:
-        """Return the measure for every possible number of the evidence that has noise."""
+    def __init__(self, evidence: Evidence, engine: MarginalEngine) -> None:
         inside = evidence.possible & ~evidence.is_exact
-        rows = None if evidence.matrix is None and inside.all() else evidence.rows[inside]
-        return cls(
-            noisy_counts=evidence.noisy_counts[inside],
-            scale=evidence.noise_width[inside],
-            kernels=evidence.kernels[inside],
-            rows=rows,
-            pooled=_pooled(rows, evidence.specification.offsets),
-            total=evidence.total,
-            engine=engine,
-        )
+        self.total, self.engine = evidence.total, engine
+        self.noisy_counts, self.rows = evidence.noisy_counts[inside], evidence.rows[inside]
+        self.scale, self.kernels = evidence.noise_width[inside], evidence.kernels[inside]
+        # numbers that add up cells of several cliques
+        row, column = self.rows.tocoo().coords
+        home = np.searchsorted(evidence.specification.offsets, column, side="right")
+        read = np.unique(np.stack([row, home]), axis=1)
+        self.pooled = np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
     def __call__(self, marginals: FloatArray, potentials: FloatArray) -> float:
         """Return the sum of absolute residuals over its expectation; 1 without any number or noise."""
-        mean = marginals if self.rows is None else self.rows @ marginals
+        mean = self.rows @ marginals
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
         expected = expected_residual(self.scale, self.kernels, variance).sum()
@@ -145,8 +122,6 @@ class Discrepancy:
 
     def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
         """Return the variance of one record's contribution to each number."""
-        if self.rows is None:
-            return mean * (1 - mean)
         variance = self.rows.power(2) @ marginals - mean**2
         if self.pooled.size:
             product = self.engine.linearize(potentials)[2]
@@ -154,15 +129,6 @@ class Discrepancy:
                 weights = self.rows[[row]].toarray().ravel()
                 variance[row] = weights @ product(weights)
         return variance
-
-
-def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
-    """Return the rows that read several cliques."""
-    if rows is None:
-        return np.zeros(0, int)
-    row, column = rows.tocoo().coords
-    read = np.unique(np.stack([row, np.searchsorted(offsets, column, side="right")]), axis=1)
-    return np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
 
 def expected_residual(scale: FloatArray, kernels: IntArray, sampling_variance: FloatArray) -> FloatArray:
@@ -209,6 +175,13 @@ class Misfit:
         """Entries of `Solution.stats`."""
         return {"misfit": self.score, "misfit_tail": self.tail}
 
+    def explained(self, evidence: Evidence, verb: str = "explains") -> str:
+        """Return the end of a sentence about what noise does not explain: how far off it is, and where most."""
+        return (
+            f"{verb} (by {self.score:.1f} standard deviations, tail probability {self.tail:.1g}), most of all "
+            f"{evidence.name_of(self.worst)}, and intervals are wrong"
+        )
+
 
 def misfit_of_tables(
     evidence: Evidence, mean: FloatArray, slack: float = 0.0, *, sampling: FloatArray | None = None
@@ -250,6 +223,50 @@ def misfit_of_tables(
     return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
 
 
+def learned_contradictions(
+    evidence: Evidence, marginals: FloatArray
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Describe how a learned fit contradicts its own measurements, and return the test results.
+
+    The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
+    farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
+    a prior or a tolerance that moves it by less is no contradiction.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    marginals
+        The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
+    """
+    mean = evidence.gathered(marginals)
+    variance = evidence.rows.power(2) @ marginals - mean**2
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
+    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
+    if misfit is None:
+        return (), {}
+    told = (
+        "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
+        f"{misfit.explained(evidence, 'explain')}; fit `statistics` by NoiseAwareMAP() or LatentCounts()"
+    )
+    return ((told,) if misfit.is_real else ()), misfit.stats
+
+
+def contradicted(evidence: Evidence, misfit: Misfit, restricted: Mapping[str, str]) -> str:
+    """Return the sentence about a model that the release contradicts, given its restrictions with their remedies."""
+    if not restricted:
+        return (
+            "the release contradicts every distribution of these cliques: no counts of records have tables that "
+            f"differ from the released ones by no more than noise {misfit.explained(evidence)}; check that all "
+            "numbers are of the same records and that their noise is as stated"
+        )
+    return (
+        f"the release contradicts the model ({'; '.join(restricted)}): its numbers are farther from the model's than "
+        f"noise and sampling {misfit.explained(evidence, 'explain')}; "
+        f"{', or '.join(dict.fromkeys(restricted.values()))}"
+    )
+
+
 def misfit_of_free(
     evidence: Evidence, potentials: FloatArray, inference: Inference, marginals: FloatArray | None
 ) -> Misfit | None:
@@ -265,10 +282,8 @@ def misfit_of_free(
         return found
     seen, is_private = evidence.possible, evidence.total_standard_error > 0
     answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
-    is_square, kink = (
-        evidence.kernels[seen] != ABSOLUTE,
-        0.25,
-    )  # |x| as a hyperbola, so that it has a derivative
+    # |x| as a hyperbola, so that it has a derivative
+    is_square, kink = evidence.kernels[seen] != ABSOLUTE, 0.25
     nearest, pull = found, np.zeros(len(answers))
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -278,10 +293,8 @@ def misfit_of_free(
         nearest = now if now is not None and now.tail > nearest.tail else nearest
         strain = (linearized.mean - answers) / width
         root = np.sqrt(strain**2 + kink**2)
-        value, pull = (
-            np.where(is_square, 0.5 * strain**2, root),
-            np.where(is_square, strain, strain / root) / width,
-        )
+        value = np.where(is_square, 0.5 * strain**2, root)
+        pull = np.where(is_square, strain, strain / root) / width
         gradient = linearized.backward(pull)
         gradient[-1] *= is_private
         return float(value.sum()), gradient

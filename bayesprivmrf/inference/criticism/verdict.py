@@ -1,22 +1,264 @@
-"""Status and other fields of an estimate after tests against its release, with their findings in sentences."""
+r"""What a release says against an estimate, and against itself; the status of a fit after these tests.
+
+Released numbers are tested against each other first, whatever the model, by margins that several tables share; then
+the model is tested (`misfit`, `noise_misfit`).
+
+A margin shared by tables i is :math:`y_i = m + η_i` in each of its cells, where :math:`η_i` is the sum of the noise
+of the cells of table i that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the
+contrast
+
+.. math:: r_i = y_i - \sum_j w_j y_j = \sum_j c_{ij} η_j, \qquad c_{ij} = δ_{ij} - w_j,
+
+consists of noise only: it depends on no model, prior or estimate. With :math:`K_j(t) = \log E e^{t η_j}`, for which
+each distribution has a bound (`NoiseDistribution.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
+
+.. math:: P(|r_i| \ge x) \le \min\Bigl(2 \exp\bigl\{\min_t \sum_j K_j(c_{ij} t) - t x\bigr\},
+          \operatorname{var}(r_i) / x^2\Bigr),
+
+a decreasing function of x. At the observed contrast it is a valid p-value, at any level and for any noise. A scaled
+χ² approximation with the variance and kurtosis of :math:`\sum r^2` is not valid: it fails in the far tails of Laplace
+noise, and for discrete noise that is mostly zero.
+
+The cells of a margin contain different noise, so their p-values are independent. Two combinations are used for k
+cells: Fisher's, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for tables that differ everywhere, and k times the
+smallest for tables that differ in one cell. Twice the smaller of the two is a p-value again; multiplied by the number
+of contrasts it is the p-value of the margin. A contrast within two standard deviations is skipped: its p-value is 1.
+
+Answers other than whole tables are tested by the residuals of least squares over all tables that agree with
+each other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
+residual is a contrast of noise like the others; the p-value is the smallest one times their number.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError
+from scipy.special import chdtrc
 
 from bayesprivmrf.errors import ConsistencyWarning
-from bayesprivmrf.inference.criticism.disagreement import disagreement
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
-from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free, misfit_of_tables
+from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
+from bayesprivmrf.inference.projection import noise_residuals
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, project
+from bayesprivmrf.noise import NoiseDistribution
+
+# Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
+SMALLEST_TAIL = 1e-5
+# Largest number of answers and of effects for which residuals of answers other than tables are judged
+LARGEST = 400
+# Standard deviations from which a contrast is judged
+_LOOKED_AT = 2.0
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedMargin:
+    """Margin that several released tables share, each with its own noise.
+
+    Parameters
+    ----------
+    label
+        ``margin[a,b]``, of a wave ``margin[a,b] of wave 2``.
+    positions
+        Positions of the tables in the evidence.
+    noisy, cells
+        The margin of each table, and the number of possible cells that each number adds up; shape (tables, ...).
+    laws
+        Noise distribution of a cell in each table.
+    """
+
+    label: str
+    positions: tuple[int, ...]
+    noisy: FloatArray
+    cells: FloatArray
+    laws: tuple[NoiseDistribution, ...]
+
+    @cached_property
+    def _own(self) -> FloatArray:
+        """Noise variances of one cell of each table, records squared, shape (tables, 1, ...)."""
+        own = np.array([law.variance for law in self.laws])
+        return own.reshape(-1, *(1,) * (self.cells.ndim - 1))
+
+    @cached_property
+    def variances(self) -> FloatArray:
+        """Noise variances of the numbers, records squared; infinite where no cell may occur."""
+        # a table without noise gets a variance so small that it dominates the mean
+        own = np.maximum(self._own, 1e-6 * self._own[self._own > 0].min())
+        return np.where(self.cells > 0, own * self.cells, np.inf)
+
+    def tail(self, margins: FloatArray | None = None) -> FloatArray:
+        """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
+        margins = self.noisy if margins is None else margins
+        tables, lead = len(self.positions), margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
+        possible = self.cells[0].ravel() > 0
+        numbers = margins.reshape(tables, *lead, -1)[..., possible]
+        precision = 1 / self.variances.reshape(tables, -1)[:, possible]
+        share = precision / precision.sum(axis=0)
+        contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
+        # smaller contrasts are rounding errors of the numbers whose differences they are
+        contrasts[np.abs(contrasts) < 1e-13 * np.abs(numbers).max(axis=0)] = 0.0
+        cells = self.cells.reshape(tables, -1)[:, possible]
+        noise = self._own.reshape(tables, 1) * cells
+        deviations = np.sqrt(np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0))
+        noisy = [place for place, law in enumerate(self.laws) if law.variance > 0]
+        # two tables have one contrast, whose rounding is least beside the larger noise
+        judged = [max(noisy, key=lambda place: self.laws[place].variance)] if tables == 2 else noisy
+        smallest = np.ones(lead)
+        for place in judged:
+            own, deviation = contrasts[place], deviations[place]
+            if (np.abs(own) > _LOOKED_AT * deviation).any():
+                weights = (np.arange(tables) == place)[:, np.newaxis] - share
+                tails = _log_tails(own, deviation, self.laws, weights, cells)
+                smallest = np.minimum(smallest, _combined(tails))
+        return np.minimum(1.0, len(judged) * smallest)
+
+    def farthest(self) -> tuple[int, int]:
+        """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
+
+        def apart(places: tuple[int, int]) -> float:
+            one, other = places
+            deviations = np.sqrt(self.variances[one] + self.variances[other])
+            return float((np.abs(self.noisy[one] - self.noisy[other]) / deviations).max())
+
+        return max(combinations(range(len(self.positions)), 2), key=apart)
+
+
+def disagreement(evidence: Evidence) -> tuple[float, str] | None:
+    """Return the smallest p-value of all released numbers that were measured twice; None if there are none.
+
+    Beside it stands the problem, with its remedy, where noise does not explain the disagreement; otherwise no text.
+    """
+    margins = shared_margins(evidence)
+    found = [*((margin.label, float(margin.tail())) for margin in margins), *_residual(evidence)]
+    if not found:
+        return None
+    worst = min(range(len(found)), key=lambda place: found[place][1])
+    label, tail = found[worst]
+    if tail * len(found) >= SMALLEST_TAIL:
+        return tail, ""
+    most = ""
+    if worst < len(margins):
+        places = margins[worst].farthest()
+        names = [evidence.name_of(margins[worst].positions[place]) for place in places]
+        most = f", most of all {' and '.join(names)}"
+    return tail, (
+        f"released tables disagree on {label} by more than their noise{most} (tail probability {tail:.1g}, smallest "
+        f"of {len(found)}): they do not describe the same records, or their noise has another distribution; fit the "
+        "releases apart, or ask who made them"
+    )
+
+
+def shared_margins(evidence: Evidence) -> list[SharedMargin]:
+    """Return every margin that two released tables of the same people share, with all tables that contain it."""
+    holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
+    scopes: dict[int, tuple[int, ...]] = {}
+    wave_of: dict[int, int | None] = {}
+    for position, law in enumerate(evidence.noise):
+        wave, scope = evidence.table_at(position)
+        if scope is None or law.kernel == "within":
+            continue
+        wave_of[position], scopes[position] = wave, scope
+        for variable in scope:
+            holders[wave, variable].add(position)
+    pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
+    shared = {(wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None for one, other in pairs}
+    domain, found = evidence.specification.domain, []
+    for wave, overlap in shared:
+        variables = tuple(sorted(overlap))
+        positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
+        if not any(evidence.noise[position].variance > 0 for position in positions):
+            continue
+        noisy, cells = [], []
+        for position in positions:
+            block = slice(*evidence.offsets[position : position + 2])
+            shape = [domain.cardinalities[v] for v in scopes[position]]
+            table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
+            noisy.append(project(table * mask, scopes[position], variables))
+            cells.append(project(mask.astype(float), scopes[position], variables))
+        names = ",".join(str(domain.variables[v]) for v in variables)
+        margin = SharedMargin(
+            label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
+            positions=tuple(positions),
+            noisy=np.stack(noisy),
+            cells=np.stack(cells),
+            laws=tuple(evidence.noise[position] for position in positions),
+        )
+        found.append(margin)
+    return found
+
+
+def _residual(evidence: Evidence) -> list[tuple[str, float]]:
+    """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
+    if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
+        return []
+    is_of_tables = all(evidence.table_at(place)[1] is not None for place in range(len(evidence.noise)))
+    if is_of_tables or (found := noise_residuals(evidence, LARGEST)) is None:
+        return []
+    residuals, weights, seen = found
+    laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
+    deviations = np.array([law.standard_deviation for law in laws])
+
+    deviation = np.sqrt(np.square(weights).sum(axis=1))
+    # a smaller share of a table's own noise in a contrast counts as zero
+    told = np.flatnonzero(deviation > 1e-4)
+    if not told.size:
+        return []
+    parts = np.where(np.abs(weights) > 1e-12, weights / deviations, 0.0)[told].T
+    tails = _log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
+    worst = int(seen[told[int(np.argmin(tails))]])
+    query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
+    return [(f"the answers to {query.query!r}", min(1.0, told.size * float(np.exp(tails.min()))))]
+
+
+def _log_tails(
+    contrasts: FloatArray,
+    deviation: FloatArray,
+    laws: Sequence[NoiseDistribution],
+    weights: FloatArray,
+    counts: FloatArray,
+) -> FloatArray:
+    """Return logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
+
+    The contrast in a cell has a standard deviation, and adds up weighted numbers of draws of some distributions:
+    weights and numbers have the shape (laws, cells).
+    """
+    result = np.zeros(contrasts.shape)
+    far = np.abs(contrasts) > _LOOKED_AT * deviation
+    for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
+        own = np.abs(contrasts[..., place][far[..., place]])
+        # t in the module's formula, over the standard deviation of the contrast; any t gives a bound
+        rates = np.geomspace(0.3, 80.0, 80) / deviation[place]
+        # identical tables are counted together
+        parts = Counter(zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True))
+        moments = [
+            tables * count * law.log_moment(weight * rates)
+            for (law, weight, count), tables in parts.items()
+            if count * weight
+        ]
+        chernoff = np.log(2) + (np.sum(moments, axis=0) - own[..., np.newaxis] * rates).min(axis=-1)
+        chebyshev = 2 * np.log(deviation[place] / own)
+        result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
+    return result
+
+
+def _combined(log_tails: FloatArray) -> FloatArray:
+    """Combine independent p-values, given by their logs, over the last axis; the result may exceed 1."""
+    count = log_tails.shape[-1]
+    if count == 0:
+        return np.ones(log_tails.shape[:-1])
+    together = chdtrc(2 * count, -2 * log_tails.sum(axis=-1))
+    smallest = count * np.exp(log_tails.min(axis=-1))
+    return 2 * np.minimum(together, smallest) if count > 1 else np.exp(log_tails[..., 0])
 
 
 def verdict(
@@ -32,14 +274,11 @@ def verdict(
 
     The estimate is not trusted where the number of records is not larger than its own standard error, where released
     numbers contradict each other or the model, or where loopy belief propagation does not converge at the estimate.
-    With loopy marginals it is approximate at best.
 
     Parameters
     ----------
-    status, potentials, inference
-        How the search ended, and where; the marginals that it used.
-    evidence
-        The measurements.
+    status, evidence, potentials, inference
+        How the search ended; the measurements; where it ended; the marginals that it used.
     stats
         Numbers of the search. Those of `totals` and of the tests follow. ``margin_tail`` is the p-value of the worst
         disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
@@ -52,19 +291,16 @@ def verdict(
     for problem in problems:
         warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=stacklevel + 1)
     if not evidence.has_total:
-        problems = (
-            *problems,
+        problem = (
             "the number of records may be zero: its standard error is larger; spend more, or, where tables were "
-            "given, check that they hold counts, not proportions",
+            "given, check that they hold counts, not proportions"
         )
+        problems += (problem,)
     # a fit that ended as intended is approximate with loopy marginals
     if inference == "loopy" and status in (Status.CONVERGED, Status.STOPPED_EARLY):
         status = Status.APPROXIMATE
         if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
-            problems = (
-                *problems,
-                "loopy belief propagation does not converge here; fit with inference='exact'",
-            )
+            problems += ("loopy belief propagation does not converge here; fit with inference='exact'",)
     model = evidence.specification
     return {
         "specification": model,
@@ -88,7 +324,7 @@ def totals(evidence: Evidence) -> dict[str, Any]:
         "total_standard_error": evidence.total_standard_error,
     }
     if restricted := restrictions(evidence.specification):
-        found["model"] = restricted
+        found["model"] = "; ".join(restricted)
     if evidence.wave_totals:
         found["wave_totals"] = list(evidence.wave_totals)
     if evidence.rows_of_one > 1:
@@ -121,12 +357,13 @@ def contradictions(
     """
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
-        stats["margin_tail"] = found.tail
-        if found.is_real:  # then no model fits
-            return (str(found),), stats
+        stats["margin_tail"], problem = found
+        if problem:  # then no model fits
+            return (problem,), stats
     if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return (), stats
-    is_free = evidence.family.is_free and not evidence.specification.shares_transitions
+    model = evidence.specification
+    is_free = evidence.family.is_free and not model.shares_transitions
     try:
         with np.errstate(all="ignore"):
             if is_free:
@@ -138,72 +375,21 @@ def contradictions(
     if misfit is None:
         return (), stats
     stats |= misfit.stats
-    return ((_contradicted(evidence, misfit),) if misfit.is_real else ()), stats
+    return ((contradicted(evidence, misfit, restrictions(model)),) if misfit.is_real else ()), stats
 
 
-def learned_contradictions(
-    evidence: Evidence, marginals: FloatArray
-) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Describe how a learned fit contradicts its own measurements, and return the test results.
-
-    The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
-    farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
-    a prior or a tolerance that moves it by less is no contradiction.
-
-    Parameters
-    ----------
-    evidence
-        What was measured.
-    marginals
-        The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
-    """
-    mean = evidence.gathered(marginals)
-    second = mean if evidence.matrix is None else evidence.matrix.power(2) @ marginals
-    sampling = evidence.total * evidence.rows_of_one * np.maximum(second - mean**2, 0.0)
-    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
-    if misfit is None:
-        return (), {}
-    told = (
-        "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
-        f"explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
-        "`statistics` by NoiseAwareMAP() or LatentCounts()"
-    )
-    return ((told,) if misfit.is_real else ()), misfit.stats
-
-
-def restrictions(model: ModelSpecification) -> str:
-    """Name the assumptions of a model besides its cliques: ties, shared transitions, scores, levels, waves."""
-    told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
-    told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
-    told += [f"level {one.name} of {one.variable}" for one in model.levels]
-    told += [f"one model of all {model.waves}s"] if model.waves is not None else []
-    return "; ".join(told)
-
-
-def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
-    model = evidence.specification
-    of_sums = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
-    remedies = {
-        "fit each wave apart": model.waves is not None,
-        of_sums: model.shares_transitions,
-        "declare fewer ties": bool(model.ties) and not model.shares_transitions,
-        "declare smooth scores, or fewer": bool(model.ordinal),
-        "declare fewer levels": bool(model.levels),
-    }
-    remedy = ", or ".join(text for text, holds in remedies.items() if holds)
-    if not remedy:
-        return (
-            "the release contradicts every distribution of these cliques: no counts of records have tables that "
-            f"differ from the released ones by no more than noise explains ({_distance(misfit)}), most of all "
-            f"{evidence.name_of(misfit.worst)}, and intervals are wrong; check that all numbers are of the same "
-            "records and that their noise is as stated"
-        )
-    return (
-        f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
-        f"noise and sampling explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and "
-        f"intervals are wrong; {remedy}"
-    )
-
-
-def _distance(misfit: Misfit) -> str:
-    return f"by {misfit.score:.1f} standard deviations, tail probability {misfit.tail:.1g}"
+def restrictions(model: ModelSpecification) -> dict[str, str]:
+    """Return the assumptions of a model besides its cliques, each with what to do where a release contradicts it."""
+    found: dict[str, str] = {}
+    if model.shares_transitions:
+        remedy = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
+        found["shared transitions"] = remedy
+    elif model.ties:
+        found["tied potentials"] = "declare fewer ties"
+    for one in model.ordinal:
+        found[f"scores of {one.variable}{', smooth' * one.is_smooth}"] = "declare smooth scores, or fewer"
+    for one in model.levels:
+        found[f"level {one.name} of {one.variable}"] = "declare fewer levels"
+    if model.waves is not None:
+        found[f"one model of all {model.waves}s"] = "fit each wave apart"
+    return found

@@ -14,7 +14,8 @@ from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.noise_aware.interval import (

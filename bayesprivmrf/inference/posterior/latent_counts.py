@@ -18,7 +18,8 @@ from bayesprivmrf.checks import finite_pair, generator, one_of, positive_finite,
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
-from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
+from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.choice import (
     Choice,

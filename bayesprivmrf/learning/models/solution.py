@@ -42,7 +42,7 @@ from scipy.special import xlogy
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
 from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
-from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.model import CliqueTables

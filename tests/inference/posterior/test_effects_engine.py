@@ -10,7 +10,7 @@ from inference.conftest import AWKWARD, joint_states, probabilities, specificati
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.family import family_of
+from bayesprivmrf.inference.evidence import family_of
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.model import Effects

@@ -271,7 +271,7 @@ def test_the_predictive_check_is_calibrated_on_the_true_tables_and_notices_false
     )  # 180 that are not independent
     far = held_at(posterior, latent, with_tables(release, latent + 40)).predictive_check()
     assert (far["p_value"].iloc[:2] < 0.01).all()
-    assert list(far.index) == ["noisy_counts[a,b]", "noisy_counts[c,b]", "margin[b]"]
+    assert list(far.index) == ["noisy_counts[a,b]", "noisy_counts[c,b]"]
 
 
 def with_tables(release, noisy):

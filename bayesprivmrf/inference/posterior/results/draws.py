@@ -145,7 +145,7 @@ class Draws:
         """Return the potentials of clique marginals, with A = 0, or of effects if there is no junction forest."""
         model, family = self.model, self.evidence.family
         if self._separators is None:
-            return family.untied_potentials(np.nan_to_num(effects))
+            return family.effects.full.potentials(np.nan_to_num(effects)) + family.base
         flat = np.log(np.maximum(marginals, _SMALLEST))
         for clique, separator in enumerate(self._separators):
             if separator:

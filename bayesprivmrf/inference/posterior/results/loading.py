@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require
+from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
@@ -26,7 +27,6 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 from bayesprivmrf.release.base import read_release
 from bayesprivmrf.release.codec import Fields
-from bayesprivmrf.release.file import checked_path
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -61,7 +61,7 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
     """
     import xarray as xr
 
-    target = checked_path(path)
+    target = file_path("path", path)
     if not target.exists():
         raise ReleaseFileError(f"there is no posterior file at {str(target)!r}; give one that `save` wrote.")
     try:

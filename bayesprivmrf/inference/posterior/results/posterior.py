@@ -326,8 +326,8 @@ class Posterior(Card):
         pandas.DataFrame
             A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for replicates
             (`replicated`), and the share of replicates at least as far away (`p_value`); the same three with
-            ``model_`` for the prediction. A row ``margin[a,b]`` is for a margin of several tables; a p-value near 0
-            means that these do not describe the same records.
+            ``model_`` for the prediction. Margins that several tables share are tested without draws, by
+            ``stats["margin_tail"]``.
         """
         return predictive_check(self._evidence, self._draws, generator(rng))
 
