@@ -1,4 +1,5 @@
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -311,7 +312,7 @@ def test_loopy_propagation_that_does_not_settle_is_not_trusted(monkeypatch):
 
 
 def test_settings_of_the_published_iteration_are_refused_with_a_remedy():
-    settings = {"e_step": "nlbp"}
+    settings: dict[str, Any] = {"e_step": "nlbp"}
     with pytest.raises(ArgumentError, match="CGM has no setting `e_step` anymore"):
         CGM(**settings)
 
