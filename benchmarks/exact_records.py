@@ -18,7 +18,6 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
@@ -55,11 +54,9 @@ def effective_draws(numbers: np.ndarray) -> float:
 def main() -> None:
     """Print a row for each number of records."""
     warnings.simplefilter("ignore")
-    RecordEngine(prior=NormalEffects(evidence=evidence_of(50))).sample(
-        draws=5, tune=5, chains=1, seed=1, cores=1
-    )
+    NormalEffects(evidence=evidence_of(50)).sample(draws=5, tune=5, chains=1, seed=1, cores=1)
     for records in SIZES:
-        formulation = RecordEngine(prior=NormalEffects(evidence=evidence_of(records)))
+        formulation = NormalEffects(evidence=evidence_of(records))
         chain = formulation.chain(np.random.default_rng(1))
         chain.run(TUNE, 1)
         chain.is_tuning = False

@@ -26,6 +26,7 @@ import json
 import os
 import time
 import warnings
+from itertools import combinations
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -36,7 +37,7 @@ from learning_models import RESULTS
 from learning_rounds import Tables, independent_tables, read, shares
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning import simulated_indicators, simulated_survey
+from bayesprivmrf.learning import simulated_survey
 from bayesprivmrf.mechanisms import SelectMeasure
 
 NAMES = ("nltcs", "adult", "msnbc", "coronary", "survey", "indicators", "tree", "classes", "wide")
@@ -71,8 +72,55 @@ def records(source: Path, name: str) -> Records:
 
 
 def made_indicators(rng: np.random.Generator) -> Records:
-    frame = simulated_indicators(20_000, rng=rng, variables=14).simulated
-    return frame.to_numpy().astype(int), (2,) * frame.shape[1]
+    """Return 14 indicators in three groups, dependent within and nearly independent between.
+
+    Coefficients of pairs in a group of g are uniform on 0.2 to 0.9 over the root of g; one pair in four between
+    groups has one of at most 0.1; three variables of each group have one of -0.12. Shares of state 1 are 0.1 to 0.6.
+    """
+    p = 14
+    groups = np.array_split(np.arange(p), 3)
+    coefficients = group_couplings(groups, rng)
+    states = (np.arange(2**p)[:, None] >> np.arange(p)) & 1
+    spins = (2 * states - 1).astype(np.int8)
+    energy = np.zeros(2**p)
+    for members, value in coefficients.items():
+        energy += value * spins[:, members].prod(axis=1)
+    _, probability = group_fields(energy, spins, rng.uniform(0.1, 0.6, p))
+    rows = np.repeat(np.arange(2**p), rng.multinomial(20_000, probability))
+    return states[rows].astype(int), (2,) * p
+
+
+def group_couplings(groups: list[np.ndarray], generator: np.random.Generator) -> dict[tuple[int, ...], float]:
+    """Return the coefficients of all pairs, and of one triple in each group."""
+    found: dict[tuple[int, ...], float] = {}
+    owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    for pair in combinations(range(owner.size), 2):
+        inside, chosen = generator.uniform(0.2, 0.9), generator.random() < 0.25
+        across = generator.uniform(-0.1, 0.1) if chosen else 0.0
+        members = len(groups[owner[pair[0]]])
+        found[pair] = inside / members**0.5 if owner[pair[0]] == owner[pair[1]] else across
+    for group in groups:
+        if len(group) > 2:
+            found[tuple(group[:3].tolist())] = -0.12
+    return found
+
+
+def group_fields(energy: np.ndarray, spins: np.ndarray, shares: np.ndarray) -> tuple[list[float], np.ndarray]:
+    """Return fields that give each variable its share of ones, and the distribution of the joint states."""
+    fields = np.zeros(shares.size)
+    log = energy.copy()
+    for _ in range(200):
+        before = fields.copy()
+        for i in range(shares.size):
+            weight = np.exp(log - log.max())
+            ones = weight[spins[:, i] > 0].sum() / weight.sum()
+            step = 0.5 * float(np.log(shares[i] / (1 - shares[i])) - np.log(ones / (1 - ones)))
+            fields[i] += step
+            log += step * spins[:, i]
+        if np.abs(fields - before).max() < 1e-6:
+            break
+    weight = np.exp(log - log.max())
+    return fields.tolist(), weight / weight.sum()
 
 
 def tree(rng: np.random.Generator) -> Records:

@@ -24,10 +24,10 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 from papers.block_structure import BlockStructure
+from papers.lower_bounds import Task
 from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.lower_bounds import Task
 from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 

@@ -16,7 +16,6 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.given_releases import gather
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine, rounds_of
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace
@@ -34,9 +33,7 @@ def formulation(
     law = DiscreteLaplace(scale)
     counts = rng.multinomial(records, rng.dirichlet(np.full(states * states, concentration)))
     noisy = (counts + law.draw(counts.shape, rng)).reshape(states, states)
-    return TableEngine(
-        prior=Rows(evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law)))
-    )
+    return TableEngine(evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law)))
 
 
 def main() -> None:

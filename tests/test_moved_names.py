@@ -20,7 +20,7 @@ evaluation: compare holdout_log_likelihood kl_divergence solution_of
 inference: CGM LatentCounts NaiveMLE NoiseAwareMAP Posterior Solution Status combine_estimates uniform_solution
 inference.posterior: CombinedEstimate LatentCounts Posterior combine_estimates
 learning: LearnedIsing LearnedMonomials LearnedNetwork LearnedPairwise LearnedPotentials LearnedRegression
-  ReleasedParities SimulatedIndicators simulated_indicators
+  ReleasedParities
 marginals: DEFAULT_MEMORY_LIMIT Forecast MarginalEngine forecast marginal_engine marginal_of sample
 mechanisms: DPSGD ExactStatistics GaussianStatistics LaplaceStatistics Ledger Mechanism
   ObjectivePerturbation ParityQueries PrivateFrankWolfe PrivateLogisticRegression SelectMeasure Stamp

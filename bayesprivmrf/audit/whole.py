@@ -18,8 +18,7 @@ from bayesprivmrf.learning.gradient_ascent import cells_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
-from bayesprivmrf.queries import Sensitivity, sensitivity
-from bayesprivmrf.queries.sensitivity import moves
+from bayesprivmrf.queries import sensitivity
 from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
@@ -67,26 +66,13 @@ def _possible(model: ModelSpecification, records: Any) -> IntArray | None:
     return None
 
 
-def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
-    return np.bincount(cells_of(model, records).ravel(), minlength=model.size)
-
-
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
     """Return how far the worst neighbors move the measured numbers, with the noise that the release states."""
-    by = np.abs(_moved(release, Adjacency.checked(adjacency)))
+    pair = _pair(release, Adjacency.checked(adjacency), is_possible=False)
+    before, after = (_answers(release, records) for records in pair)
+    by = (_at_most(release) or 1) * np.abs(after - before)
     moved = Counter(zip(_noise_of(release)[by > 0], by[by > 0].tolist(), strict=True))
     return [Sums(law=law, copies=count, shift=shift) for (law, shift), count in moved.items()]
-
-
-def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
-    """Return the difference of each released number between the worst neighbors, which may be impossible."""
-    most = _at_most(release) or 1
-    if not release.has_tables:
-        return most * np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
-    before, after = (
-        _tables(release.specification, records) for records in neighbors(release.specification, adjacency)
-    )
-    return most * (after - before)
 
 
 def _at_most(release: NoisyStatistics) -> int | None:
@@ -97,33 +83,30 @@ def _at_most(release: NoisyStatistics) -> int | None:
     return None if release.person_rows is None else release.person_rows.dependent
 
 
-def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:
-    """Return the joint sensitivity of the answers, each divided by the scale of its noise."""
-    norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
-    scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
-    model = release.specification
-    given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}
-    queries = [each.query for each in release.measurements]
-    return sensitivity(queries, model, scales=scales, **given)
-
-
-def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
-    """Return simulated neighboring data sets: the worst for the queries if possible, else those for tables."""
+def _pair(
+    release: NoisyStatistics, adjacency: Adjacency, *, is_possible: bool = True
+) -> tuple[IntArray, IntArray]:
+    """Return simulated neighboring data sets: for queries the worst, unless those must be possible and are not."""
     model = release.specification
     if release.has_tables:
         return neighbors(model, adjacency)
-    found = _worst(release, adjacency).neighbours
+    # the joint sensitivity of the answers, each divided by the scale of its noise
+    norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
+    scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
+    queries = [each.query for each in release.measurements]
+    given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}
+    found = sensitivity(queries, model, scales=scales, **given).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
-    if model.possible is not None and not all(model.possible[cells_of(model, one)].all() for one in records):
+    possible = model.possible if is_possible else None
+    if possible is not None and not all(possible[cells_of(model, one)].all() for one in records):
         return neighbors(model, adjacency)
-    if len(records) == 1:
-        return records[0][:0], records[0]
-    return records[0], records[1]
+    return (records[0], records[1]) if len(records) > 1 else (records[0][:0], records[0])
 
 
 def _answers(release: NoisyStatistics, records: IntArray) -> IntArray:
     """Return the exact numbers that the release would measure from these records."""
-    counts = _tables(release.specification, records)
+    model = release.specification
+    counts = np.bincount(cells_of(model, records).ravel(), minlength=model.size)
     return counts if release.matrix is None else np.rint(release.matrix @ counts).astype(np.int64)
 
 

@@ -33,7 +33,7 @@ from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
-from bayesprivmrf.learning.models.advice import status_with_advice
+from bayesprivmrf.learning.models.solution import status_with_advice
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import load_release

@@ -167,7 +167,7 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
         help="forecast what a budget buys, without spending any",
         description="Print the noise of each table, the records that it needs, and the cost of inference. For a "
         "mechanism that learns couplings, print its steps with their costs and noise. With --learn, print the "
-        "number of records that it takes to learn a model, by lower bounds and by measurements. The command reads "
+        "number of records that it takes to learn a model, by laws fitted to measurements. The command reads "
         "no data.",
     )
     command.add_argument("--model", help=_VARIABLES)

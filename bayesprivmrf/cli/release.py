@@ -31,8 +31,8 @@ from bayesprivmrf.cli.output import (
 )
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.kinds import is_listed
-from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.solution import status_with_advice
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
 from bayesprivmrf.mechanisms.reading.frame import warn_of_counts

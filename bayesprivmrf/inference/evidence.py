@@ -27,7 +27,7 @@ from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
-from bayesprivmrf.model.ties import TiedEffects, coordinates_of, shared_basis
+from bayesprivmrf.model.ties import coordinates_of, shared_basis
 from bayesprivmrf.noise.kernels import codes_of
 from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery
@@ -78,7 +78,7 @@ class LogLinearFamily:
         return base
 
     @cached_property
-    def effects(self) -> Effects | TiedEffects:
+    def effects(self) -> Effects:
         """Zero-sum coordinates of the potentials, restricted as the model declares."""
         return coordinates_of(self.model)
 

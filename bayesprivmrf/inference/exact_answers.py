@@ -29,7 +29,7 @@ Lauritzen (1996). Graphical Models. Oxford University Press. Section 4.4.1.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects
 
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
@@ -61,7 +60,7 @@ def refuse_shared(evidence: Evidence) -> None:
         return
     effects, rows = evidence.family.effects, evidence.exact[0].toarray().astype(float)
     # E'g may be potentials of the model for every g, as with the public sizes of waves
-    if model.shares_transitions or max(map(cast(TiedEffects, effects).missed, rows)) >= _TOLERANCE:
+    if model.shares_transitions or max(map(effects.missed, rows)) >= _TOLERANCE:
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "

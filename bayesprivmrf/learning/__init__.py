@@ -11,15 +11,19 @@ from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.simulated import (
-    SimulatedIndicators,
-    SimulatedSurvey,
-    simulated_indicators,
-    simulated_survey,
-)
+from bayesprivmrf.learning.simulated import SimulatedSurvey, simulated_survey
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 
-__getattr__ = removed(__name__, {"Trials": "benchmarks/papers/dpsgd_search.py of the repository"})
+# where the simulation of two-state indicators is now
+_INDICATORS = "benchmarks/rivals.py of the repository, and `simulated_survey` simulates other records"
+__getattr__ = removed(
+    __name__,
+    {
+        "Trials": "benchmarks/papers/dpsgd_search.py of the repository",
+        "SimulatedIndicators": _INDICATORS,
+        "simulated_indicators": _INDICATORS,
+    },
+)
 
 __all__ = [
     "LearnedIsing",
@@ -30,8 +34,6 @@ __all__ = [
     "LearnedRegression",
     "ReleasedGraph",
     "ReleasedParities",
-    "SimulatedIndicators",
     "SimulatedSurvey",
-    "simulated_indicators",
     "simulated_survey",
 ]

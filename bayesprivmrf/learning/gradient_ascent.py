@@ -16,7 +16,7 @@ indicators of its m cells and μ the model's marginals, both as flat vectors. Al
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -280,6 +280,12 @@ class Ascent:
     learning_rate: float | None = None
     averaging: float = 0.5
 
+    @property
+    def drawn_noises(self) -> int:
+        """Number of integer noise draws of all steps."""
+        possible = self.specification.possible
+        return self.steps * (self.specification.size if possible is None else int(possible.sum()))
+
     def resolution(self, total: float) -> float:
         r"""Return the smallest difference of potentials that can be distinguished from the noise of all steps, nats.
 
@@ -369,13 +375,3 @@ class Ascent:
             begins = np.maximum(stops[rows] - counts[rows] - start, 0)
             found[rows] += np.add.reduceat(drawn, begins, dtype=np.int64)
         return found
-
-
-def drawn_noises(ascents: Sequence[Ascent]) -> int:
-    """Return the number of integer noise draws of several ascents and one number of records."""
-    drawn = 1
-    for ascent in ascents:
-        possible = ascent.specification.possible
-        cells = ascent.specification.size if possible is None else int(possible.sum())
-        drawn += ascent.steps * cells
-    return drawn

@@ -1,4 +1,4 @@
-r"""Number of records needed to learn a model: lower bounds, and power laws fitted to measured errors.
+r"""Number of records needed to learn a model: power laws fitted to measured errors.
 
 `benchmarks/learning_law.py` fits
 
@@ -7,30 +7,24 @@ r"""Number of records needed to learn a model: lower bounds, and power laws fitt
 to ``benchmarks/results/learning.csv`` by least squares of logarithms. The error is the largest error of a coupling,
 averaged over five Ising models with couplings of size 0.3 and random signs on random 3-regular graphs and on grids,
 for replace-one neighbors, where that average is below 0.2. A fitted law is no bound. It says nothing about other
-couplings, and little far from the data it was fitted to.
+couplings, and little far from the data it was fitted to. Lower bounds on the number of records, which hold for every
+private learner, are in ``benchmarks/papers/lower_bounds.py`` of the repository.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from bayesprivmrf.checks import instance_of
+from bayesprivmrf.checks import instance_of, one_of, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.lower_bounds import (
-    SUCCESS,
-    Goal,
-    Task,
-    fingerprinting_records,
-    for_replacing,
-    packing_records,
-)
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:
     import pandas as pd
+
+type Goal = Literal["parameters", "structure"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +60,13 @@ class FittedLaw:
         )
         return math.sqrt(self.sampling * math.log(variables) / total + private)
 
-    def largest_error(self, task: Task) -> float:
-        """Return the largest error that solves a task.
+    def largest_error(self, goal: Goal, size: float) -> float:
+        """Return the largest error that reaches a goal.
 
         For structure, edges are the couplings above half of the smallest, so 19 of 20 single errors must be below
         that half.
         """
-        return task.size if task.goal == "parameters" else task.size / 2 / self.single
+        return size if goal == "parameters" else size / 2 / self.single
 
     def records_for(self, variables: int, rho: float, error: float) -> float:
         """Return the number of records for an expected error, without a check of the ranges."""
@@ -117,28 +111,6 @@ LAWS = (
 )
 
 
-def stretch(task: Task, rho: float, total: float, error: float) -> tuple[str, bool]:
-    """Return the inputs outside the fitted ranges, in words, and True if they are too far outside."""
-    asked = {
-        "variables": task.variables,
-        "records": total,
-        "rho": rho,
-        "width": task.width,
-        "error": error,
-        "coupling": task.size if task.goal == "structure" else 0.3,
-    }
-    outside, is_far = [], False
-    for name, (low, high, factor) in RANGES.items():
-        ratio = max(low / asked[name], asked[name] / high)
-        if ratio > 1:
-            outside.append(f"{name} {asked[name]:.3g} (fitted {low:g} to {high:g})")
-            is_far |= ratio > factor
-    return ", ".join(outside), is_far
-
-
-type Row = dict[str, Any]
-
-
 def records_needed(
     variables: int,
     size: float,
@@ -149,9 +121,9 @@ def records_needed(
     order: int = 2,
     width: float = 1.0,
 ) -> pd.DataFrame:
-    r"""Return the number of records needed to learn a Markov random field, by lower bounds and by measurement.
+    r"""Return the number of records needed to learn a Markov random field, by laws fitted to measurements.
 
-    Reads no data. docs/explanation/lower-bounds.md derives the lower bounds.
+    Reads no data. docs/explanation/lower-bounds.md explains the laws, and derives lower bounds for every learner.
 
     Parameters
     ----------
@@ -161,9 +133,9 @@ def records_needed(
         For parameters, the allowed error :math:`\alpha` of a coupling, nats. For structure, the size :math:`\eta` of
         the smallest coupling of an edge, nats.
     guarantee
-        Privacy guarantee, in any form; ``None`` for learning without privacy.
+        Privacy guarantee; ``None`` for learning without privacy, which has no law.
     goal
-        ``"parameters"`` or ``"structure"``.
+        ``"parameters"`` for all couplings, ``"structure"`` for the edges only.
     states, order, width
         States k of a variable, largest number t of variables that interact, and the largest total size
         :math:`\lambda` of the couplings and field of a variable, nats.
@@ -171,9 +143,9 @@ def records_needed(
     Returns
     -------
     DataFrame
-        One row for each bound or law: ``kind`` (``"lower"`` or ``"measured"``), ``records`` (NaN without an answer),
-        ``low`` and ``high`` (two standard deviations of the error about a fitted law; equal otherwise), ``constant``
-        (``"proved"``, ``"fitted"`` or ``"extrapolated"``), ``source`` and ``says``.
+        One row for each law: ``kind`` (``"measured"``), ``records`` (NaN without an answer), ``low`` and ``high``
+        (two standard deviations of the error about a fitted law), ``constant`` (``"fitted"`` or
+        ``"extrapolated"``), ``source`` (the mechanism) and ``says``.
 
     Raises
     ------
@@ -187,62 +159,60 @@ def records_needed(
     >>> promise = PrivacyGuarantee(rho=0.1, adjacency="replace-one")
     >>> table = planning.records_needed(50, 0.05, promise)
     >>> table.groupby("kind")["records"].min().round(-2).to_dict()
-    {'lower': ..., 'measured': ...}
+    {'measured': ...}
     """
     import pandas as pd
 
+    one_of("goal", goal, ("parameters", "structure"))
+    whole_number("variables", variables, 2, remedy="one variable has no coupling")
+    whole_number("states", states, 2)
+    whole_number("order", order, 2, variables, remedy="2 is for couplings of pairs")
+    require(order == 2 or states == 2, "order", "be 2 for more than two states", order, "leave it out")
+    size, width = positive_finite("size", size), positive_finite("width", width)
     if guarantee is not None:
         remedy = "write PrivacyGuarantee(rho=..., adjacency=...)"
         instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None", remedy)
-    task = Task(variables=variables, size=size, goal=goal, states=states, order=order, width=width)
-    rows: list[Row] = []
-    for source, records, says in _bounds(task, for_replacing(guarantee)):
-        said = says if records > 0 else "says nothing at this size, width and number of states"
-        rows.append(
-            {"kind": "lower", "records": records, "constant": "proved", "source": source, "says": said}
-        )
-    rows += _measured(task, guarantee)
-    filled = [{"low": row["records"], "high": row["records"]} | row for row in rows]
-    return pd.DataFrame(filled, columns=["kind", "records", "low", "high", "constant", "source", "says"])
-
-
-def _bounds(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[tuple[str, float, str]]:
-    names = "couplings" if task.goal == "parameters" else "graphs"
-    said = f"to find all {names} with a probability of {SUCCESS:.3f}"
-    yield "packing, no privacy", packing_records(task), said
-    if guarantee is None:
-        return
-    if guarantee.form != "approximate":
-        yield f"packing, {guarantee.form} privacy", packing_records(task, guarantee), said
-    if task.goal == "parameters":
-        source = f"fingerprinting, {guarantee.form} privacy"
-        yield source, fingerprinting_records(task, guarantee), "for a root mean square error so small"
-
-
-def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
     rho = None if guarantee is None else rho_within(guarantee)
-    if task.states > 2 or task.order > 2 or rho is None:
-        return
+    rows: list[dict[str, Any]] = []
     for law in LAWS:
-        error = law.largest_error(task)
-        records = law.records_for(task.variables, rho, error)
-        outside, is_far = stretch(task, rho, records, error)
-        row: Row = {
-            "kind": "measured",
-            "source": law.mechanism,
-            "constant": "extrapolated" if outside else "fitted",
-        }
-        if is_far:
-            yield row | {"records": math.nan, "says": f"too far from what was measured: {outside}"}
-            continue
-        factor = math.exp(2 * law.spread)
-        low, high = (law.records_for(task.variables, rho, error * f) for f in (factor, 1 / factor))
-        said = outside or "3-regular graphs and grids, couplings of size .3, two states"
-        if task.goal == "structure":
-            said += "; edges are couplings above half the size, all right in 19 of 20 models"
-        if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-            said += "; measured for replace-one, whose noise is larger"
-        yield row | {"records": records, "low": low, "high": high, "says": said}
+        row = {"kind": "measured", "source": law.mechanism, "records": math.nan, "constant": "extrapolated"}
+        if states > 2 or order > 2:
+            rows.append(row | {"says": "only pairs of two-state variables were measured"})
+        elif rho is None:
+            rows.append(row | {"says": "only zero-concentrated privacy was measured"})
+        else:
+            answer = _by_law(law, variables, rho, goal, size, width)
+            if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+                answer["says"] += "; measured for replace-one, whose noise is larger"
+            rows.append(row | answer)
+    return pd.DataFrame(rows, columns=["kind", "records", "low", "high", "constant", "source", "says"])
+
+
+def _by_law(
+    law: FittedLaw, variables: int, rho: float, goal: Goal, size: float, width: float
+) -> dict[str, Any]:
+    """Return the number of records by one law, and the inputs outside the fitted ranges in words."""
+    error = law.largest_error(goal, size)
+    records = law.records_for(variables, rho, error)
+    asked = {"variables": variables, "records": records, "rho": rho, "width": width, "error": error}
+    if goal == "structure":
+        asked["coupling"] = size
+    outside, is_far = [], False
+    for name, value in asked.items():
+        low, high, factor = RANGES[name]
+        ratio = max(low / value, value / high)
+        if ratio > 1:
+            outside.append(f"{name} {value:.3g} (fitted {low:g} to {high:g})")
+            is_far |= ratio > factor
+    said = ", ".join(outside) or "3-regular graphs and grids, couplings of size .3, two states"
+    if is_far:
+        return {"says": f"too far from what was measured: {said}"}
+    if goal == "structure":
+        said += "; edges are couplings above half the size, all right in 19 of 20 models"
+    factor = math.exp(2 * law.spread)
+    low, high = (law.records_for(variables, rho, error * f) for f in (factor, 1 / factor))
+    constant = "extrapolated" if outside else "fitted"
+    return {"records": records, "low": low, "high": high, "constant": constant, "says": said}
 
 
 def rho_within(guarantee: PrivacyGuarantee) -> float | None:

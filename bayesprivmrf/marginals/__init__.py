@@ -17,9 +17,16 @@ import numpy as np
 from bayesprivmrf.checks import at_least, bare_array, generator, one_of, require, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
-from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
+from bayesprivmrf.marginals.layout import (
+    MEMORY_LIMIT,
+    Forecast,
+    Layout,
+    MarginalEngine,
+    require_memory,
+    whole_numbers,
+)
 from bayesprivmrf.marginals.lowering import forecast, plan
-from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, Forecast, array_forecast, require_memory
+from bayesprivmrf.marginals.planning import BucketTree
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = [
@@ -28,7 +35,6 @@ __all__ = [
     "Layout",
     "MarginalEngine",
     "array_engine",
-    "array_forecast",
     "clamped",
     "forecast",
     "marginal_engine",
@@ -92,7 +98,8 @@ def marginal_engine(
 @lru_cache(maxsize=32)
 def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
     if kind == "exact":
-        tree, steps, _ = plan(layout, memory_limit=memory_limit)
+        tree = BucketTree.build(layout)
+        steps, _ = plan(tree, memory_limit)
         try:
             from bayesprivmrf.marginals.exact import CompiledEngine
         except (ImportError, RuntimeError):

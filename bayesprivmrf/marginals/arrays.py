@@ -23,9 +23,8 @@ from functools import lru_cache
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals.layout import Layout, MarginalEngine
-from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, array_forecast, elimination_order, require_memory
-from bayesprivmrf.marginals.planning import Bucket, BucketTree
+from bayesprivmrf.marginals.layout import MEMORY_LIMIT, Layout, MarginalEngine, require_memory
+from bayesprivmrf.marginals.planning import Bucket, BucketTree, array_forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray, expand, project
 
 
@@ -159,9 +158,9 @@ class ArrayEngine(MarginalEngine):
 @lru_cache(maxsize=8)
 def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
     """Return the exact engine in plain NumPy, whose conditional tables samplers use; the last eight are kept."""
-    order = elimination_order(layout.cardinalities, layout.scopes)
-    require_memory(array_forecast(layout, order), memory_limit)
-    return ArrayEngine(BucketTree.build(layout, order))
+    tree = BucketTree.build(layout)
+    require_memory(array_forecast(tree), memory_limit)
+    return ArrayEngine(tree)
 
 
 def draw(

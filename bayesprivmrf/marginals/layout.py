@@ -1,19 +1,25 @@
-"""Layout of all potentials in one flat vector, and the interface of the marginal engines."""
+"""Layout of all potentials in one flat vector, the interface of the marginal engines, and elimination orders.
+
+Several greedy orders are computed, and the cheapest is taken; its memory and work are forecast before anything is
+allocated. A set of variables is an integer whose bits are its members. The neighborhoods of thousands of variables
+are then joined and counted one machine word at a time.
+"""
 
 from __future__ import annotations
 
+import heapq
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 
@@ -168,3 +174,204 @@ class MarginalEngine(ABC):
 
         If a potential is minus infinity, μ and Σv are zero there, and that entry of v is ignored.
         """
+
+
+#: Default memory limit of inference, in bytes: half the memory of a small laptop.
+MEMORY_LIMIT = 4 * 2**30
+
+#: Cells of a clique, 128 TiB, beyond which a model is refused without planning: no machine has so much memory.
+HOPELESS_CELLS = 2**44
+
+Heuristic = Literal["fill", "weight", "weighted fill"]
+
+
+def members(mask: int) -> Iterator[int]:
+    """Yield the members of a set, in increasing order."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[int]]) -> list[int]:
+    """Return an order in which to sum the variables out.
+
+    Three greedy heuristics are tried: minimum weight (the size of the table that an elimination makes), minimum
+    fill and minimum weighted fill. The order with the smallest sum of table sizes is returned. It leaves out
+    variables with one state and variables in no scope.
+
+    Parameters
+    ----------
+    cardinalities : sequence of int
+        Number of states of each variable.
+    scopes : sequence of sequence of int
+        Variables of each factor.
+
+    Returns
+    -------
+    list of int
+        Variables in the order of elimination.
+
+    References
+    ----------
+    D. Koller and N. Friedman, Probabilistic Graphical Models, 2009, section 9.4.3.2.
+    """
+    # The set of neighbors of each variable with several states
+    adjacency: dict[int, int] = {}
+    for scope in scopes:
+        inside = [v for v in scope if cardinalities[v] > 1]
+        mask = 0
+        for v in inside:
+            mask |= 1 << v
+        for v in inside:
+            adjacency[v] = adjacency.get(v, 0) | (mask ^ (1 << v))
+    order, cost, fill = _greedy(cardinalities, adjacency, "fill", math.inf)
+    if order is not None and fill == 0:
+        return order  # chordal: no order makes smaller cliques
+    rivals: tuple[Heuristic, ...] = ("weight", "weighted fill") if order is not None else ("weight",)
+    for heuristic in rivals:
+        rival, rival_cost, _ = _greedy(cardinalities, adjacency, heuristic, cost)
+        if rival is not None and (order is None or rival_cost < cost):
+            order, cost = rival, rival_cost
+    assert (
+        order is not None
+    )  # minimum weight always finds an order: it has no cutoff if minimum fill found none
+    return order
+
+
+def _greedy(
+    cardinalities: Sequence[int], graph: dict[int, int], heuristic: Heuristic, cutoff: float
+) -> tuple[list[int] | None, float, int]:
+    """Return one greedy order, the sum of its table sizes and its number of fill edges.
+
+    The order is None if the sum exceeds the cutoff, or if a fill heuristic needs more than 300,000 set operations,
+    about a tenth of a second.
+    """
+    adjacency = dict(graph)
+    # the variables with each number of states
+    classes: dict[int, int] = {}
+    for v in adjacency:
+        classes[cardinalities[v]] = classes.get(cardinalities[v], 0) | (1 << v)
+    logs = {k: math.log(k) for k in classes}
+    work = 0
+
+    def log_cells(v: int) -> float:
+        """Return the log of the number of cells over v and its neighbors."""
+        around = adjacency[v]
+        return logs[cardinalities[v]] + sum(
+            logs[k] * (around & mask).bit_count() for k, mask in classes.items()
+        )
+
+    def score(v: int) -> float:
+        """Return the score of a variable in the current graph; that with the smallest is eliminated."""
+        nonlocal work
+        if heuristic == "weight":
+            return log_cells(v)
+        around = adjacency[v]
+        work += around.bit_count()
+        if heuristic == "fill":
+            missing = sum((around & ~adjacency[u]).bit_count() for u in members(around))
+            return (missing - around.bit_count()) / 2 + 1e-9 * log_cells(v)
+        total = 0.0
+        for u in members(around):
+            gaps = around & ~adjacency[u] & ~(1 << u)
+            if gaps:
+                total += cardinalities[u] * sum(k * (gaps & mask).bit_count() for k, mask in classes.items())
+        return total / 2 + 1e-9 * log_cells(v)
+
+    current = {v: score(v) for v in adjacency}
+    heap = [(s, v) for v, s in current.items()]
+    heapq.heapify(heap)
+    order: list[int] = []
+    cost, fill = 0.0, 0
+    while adjacency:
+        value, v = heapq.heappop(heap)
+        if current.get(v) != value:
+            continue  # the entry is outdated
+        cost += math.exp(min(log_cells(v), 700.0))
+        if cost > cutoff or (heuristic != "weight" and work > 300_000):
+            return None, math.inf, 0
+        around = adjacency.pop(v)
+        del current[v]
+        order.append(v)
+        if around.bit_count() == len(
+            adjacency
+        ):  # the remaining variables are one clique: all orders cost the same
+            order += sorted(adjacency, key=lambda u: -cardinalities[u])
+            break
+        # connect the neighbors of v with each other
+        touched, added = around, 0
+        for u in members(around):
+            before = adjacency[u] & ~(1 << v)
+            adjacency[u] = before | (around ^ (1 << u))
+            new = adjacency[u].bit_count() - before.bit_count()
+            if new:
+                added += new
+                touched |= adjacency[u]
+        fill += added // 2
+        if heuristic == "weight":
+            touched = around  # only the neighborhoods of these variables changed
+        # update the scores that may have changed
+        for u in members(touched):
+            fresh = score(u)
+            if fresh != current[u]:
+                current[u] = fresh
+                heapq.heappush(heap, (fresh, u))
+    return order, cost, fill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Cost of exact inference along the elimination order that would be used.
+
+    Attributes
+    ----------
+    treewidth : int
+        Number of variables in the largest clique, less one: an upper bound on the treewidth of the graph.
+    largest_table : int
+        Number of cells of the largest clique.
+    total_cells : int
+        Number of cells of all cliques together.
+    memory_bytes : int
+        Upper bound on the memory of one evaluation with one product Σv, in bytes.
+    multiplications : int
+        Approximate number of multiplications in one evaluation of the marginals.
+    """
+
+    treewidth: int
+    largest_table: int
+    total_cells: int
+    memory_bytes: int
+    multiplications: int
+
+
+def require_memory(cost: Forecast, memory_limit: float) -> None:
+    """Raise an error if exact inference in a model would not fit in memory.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The model needs more memory. The error states the forecast, the limit and the size of cliques that would fit.
+    """
+    if not cost.memory_bytes <= memory_limit:
+        raise ModelTooLargeError(
+            f"Exact inference would need about {_bytes(cost.memory_bytes)} for cliques of up to "
+            f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` of "
+            f"{_bytes(memory_limit)}, enough for cliques of about {_count(max(memory_limit // 64, 1))} cells. "
+            "Declare fewer or smaller cliques, or use loopy belief propagation, an approximation that needs little "
+            'more memory than the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
+        )
+
+
+def _bytes(number: float) -> str:
+    if number < 2**30:
+        return f"{number / 2**20:.1f} MiB"
+    return f"{number / 2**30:.1f} GiB" if number < 2**60 else f"10^{_exponent(number)} bytes"
+
+
+def _count(number: float) -> str:
+    return f"{number:,}" if number < 10**15 else f"10^{_exponent(number)}"
+
+
+def _exponent(number: float) -> int:
+    return round(math.log10(number))

@@ -15,8 +15,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.marginals.arrays import impossible
-from bayesprivmrf.marginals.layout import Layout, MarginalEngine
-from bayesprivmrf.marginals.ordering import Forecast
+from bayesprivmrf.marginals.layout import Forecast, Layout, MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
 # options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for

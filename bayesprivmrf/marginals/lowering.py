@@ -15,15 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import (
-    HOPELESS_CELLS,
-    Forecast,
-    array_forecast,
-    elimination_order,
-    require_memory,
-)
-from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, plan_steps
+from bayesprivmrf.marginals.layout import HOPELESS_CELLS, Forecast, Layout, require_memory
+from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, array_forecast, plan_steps
 
 
 class Columns(NamedTuple):
@@ -144,32 +137,35 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
         raise ModelTooLargeError(
             f'A table must have at most {most:,} cells, got {largest:,}; use smaller cliques, or kind="loopy".'
         )
-    # place the messages first, because a step's items may be messages of earlier steps
-    maps = _Maps()
-    items: list[int] = []
-    rows: list[list[int]] = []
-    message = tree.layout.size
-    places: list[int] = []
+    # place the messages first, because a step's items may be messages of earlier steps; the tables follow
+    places = [tree.layout.size]
     for step in steps:
-        places.append(message)
-        message += math.prod(cards[v] for v in step.separator)
-    table = message
+        places.append(places[-1] + math.prod(cards[v] for v in step.separator))
+    table = places[-1]
+    built = [g.scope for step in steps for g in step.groups if not g.is_alias]
+    groups = table + sum(math.prod(cards[v] for v in scope) for scope in built)
+    maps, items, rows = _Maps(), [], []
+    # the items' records follow the steps in `code`
+    base = AT.per_step * len(steps)
     largest_message = largest_group = 0
-    for step, place in zip(steps, places, strict=True):
-        row = [0] * AT.per_step
-        row[AT.is_product] = int(len(step.groups) == 2)
+    for step, place in zip(steps, places, strict=False):
+        row, is_product = [0] * AT.per_step, len(step.groups) == 2
+        row[AT.is_product] = int(is_product)
         row[AT.states] = cards[step.variable]
         row[AT.message] = place
         row[AT.rows] = separator = math.prod(cards[v] for v in step.separator)
         row[AT.is_root] = int(not step.separator)
         row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
-        for at, turned, group in zip(
-            (AT.left, AT.right), (AT.left_turned, AT.right_turned), step.groups, strict=False
+        for at, turned, marginal, group in zip(
+            (AT.left, AT.right),
+            (AT.left_turned, AT.right_turned),
+            (AT.left_marginal, AT.right_marginal),
+            step.groups,
+            strict=False,
         ):
             start = len(items)
             # The number of last axes of a table that can be one row, along which every item has a constant
             # stride
-            is_product = len(step.groups) == 2
             strides = [_strides(item.scope, cards) for item in group.items]
             row_axes = 1
             while is_product and row_axes < len(group.scope):
@@ -181,36 +177,25 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            row[at + AT.items], row[at + AT.n_items] = start, len(group.items)
+            row[at + AT.items], row[at + AT.n_items] = base + start, len(group.items)
             row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
             row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
             row[turned] = int(group.is_transposed)
             row[at] = items[start] if group.is_alias else table  # a single item may be read in place
             table += 0 if group.is_alias else size
-            if len(step.groups) == 2:
-                largest_message = max(largest_message, separator)
-                largest_group = max(largest_group, size)
+            if is_product:
+                largest_message, largest_group = max(largest_message, separator), max(largest_group, size)
+                if not group.is_alias:
+                    row[marginal] = groups  # where the group's marginal is computed
+                    groups += size
         rows.append(row)
-    # the items' records follow the steps in `code`, so the places of the records are shifted
-    base = AT.per_step * len(rows)
-    groups = table
-    for row in rows:
-        for at, marginal in (
-            (AT.left, AT.left_marginal),
-            (AT.right, AT.right_marginal),
-        ):
-            row[at + AT.items] += base
-            if row[AT.is_product] and not row[at + AT.is_alias]:
-                row[marginal] = groups  # where the group's marginal is computed
-                groups += row[at + AT.cells]
-    code = np.array([x for row in rows for x in row] + items, dtype=np.int64)
     return Program(
         steps=len(rows),
-        code=code,
+        code=np.array([x for row in rows for x in row] + items, dtype=np.int64),
         maps=np.concatenate(maps.parts) if maps.parts else np.zeros(0, dtype=np.int32),
         cells=tree.layout.size,
-        messages=message - tree.layout.size,
-        tables=table - message,
+        messages=places[-1] - tree.layout.size,
+        tables=table - places[-1],
         groups=groups - table,
         largest_message=largest_message,
         largest_group=largest_group,
@@ -267,30 +252,24 @@ def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
     return 8 * floats + 4 * maps, multiplications
 
 
-def plan(
-    layout: Layout, order: Sequence[int] | None = None, memory_limit: int | None = None
-) -> tuple[BucketTree, list[Step], Forecast]:
-    """Return the buckets, the step that sums each, and the cost of exact inference along an elimination order.
+def plan(tree: BucketTree, memory_limit: float | None = None) -> tuple[list[Step], Forecast]:
+    """Return the step that sums each bucket, and the cost of exact inference.
 
-    The order is by default that of `elimination_order`.
+    There are no steps if the largest clique is too large for any machine.
 
     Raises
     ------
     ModelTooLargeError
-        If the largest clique is too large for any machine, or the plan needs more than `memory_limit` bytes.
+        The plan needs more than `memory_limit` bytes.
     """
-    if order is None:
-        order = elimination_order(layout.cardinalities, layout.scopes)
-    cost = array_forecast(layout, order)
-    if cost.largest_table > HOPELESS_CELLS:
-        require_memory(cost, HOPELESS_CELLS if memory_limit is None else memory_limit)
-    tree = BucketTree.build(layout, order)
-    steps = plan_steps(tree)
-    memory, multiplications = memory_of_steps(tree, steps)
-    cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
+    cost, steps = array_forecast(tree), []
+    if cost.largest_table <= HOPELESS_CELLS:
+        steps = plan_steps(tree)
+        memory, multiplications = memory_of_steps(tree, steps)
+        cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
     if memory_limit is not None:
-        require_memory(cost, memory_limit)
-    return tree, steps, cost
+        require_memory(cost, min(memory_limit, HOPELESS_CELLS))
+    return steps, cost
 
 
 def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
@@ -318,7 +297,4 @@ def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> F
     >>> forecast([2, 3, 2], [(0, 1), (1, 2)]).treewidth
     1
     """
-    layout = Layout.build(cardinalities, scopes)
-    order = elimination_order(layout.cardinalities, layout.scopes)
-    cost = array_forecast(layout, order)
-    return cost if cost.largest_table > HOPELESS_CELLS else plan(layout, order)[2]
+    return plan(BucketTree.build(Layout.build(cardinalities, scopes)))[1]

@@ -17,8 +17,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.marginals.layout import Forecast, Layout, elimination_order
 
 # multiplications from which a product is computed by BLAS, here and in `products`; by the timings of the cost model
 BLAS_FROM = 256
@@ -77,12 +76,15 @@ class BucketTree:
 
     @classmethod
     def build(cls, layout: Layout, order: Sequence[int] | None = None) -> BucketTree:
-        """Return the buckets of an order, by default that of `elimination_order`."""
+        """Return the buckets of an order, by default that of `elimination_order`.
+
+        Variables that are not in the order count as if they had one state.
+        """
         cards = layout.cardinalities
         if order is None:
             order = elimination_order(cards, layout.scopes)
         place = {v: i for i, v in enumerate(order)}
-        reduced = tuple(tuple(v for v in scope if cards[v] > 1) for scope in layout.scopes)
+        reduced = tuple(tuple(v for v in scope if v in place) for scope in layout.scopes)
         factors: list[list[int]] = [[] for _ in order]
         for f, scope in enumerate(reduced):
             if scope:
@@ -120,6 +122,24 @@ class BucketTree:
     def free_log_count(self) -> float:
         """Logarithm of the number of joint states of the variables in no factor."""
         return math.fsum(math.log(self.layout.cardinalities[v]) for v in self.free)
+
+
+def array_forecast(tree: BucketTree) -> Forecast:
+    """Return the cost if the table of every bucket is stored.
+
+    Sampling and the NumPy engine store all of these tables; the compiled engine may not.
+    """
+    cards = tree.layout.cardinalities
+    cells = [math.prod(cards[v] for v in bucket.scope) for bucket in tree.buckets]
+    messages = sum(size // cards[bucket.variable] for size, bucket in zip(cells, tree.buckets, strict=True))
+    items = [len(bucket.factors) + len(bucket.children) for bucket in tree.buckets]
+    return Forecast(
+        treewidth=max((len(bucket.separator) for bucket in tree.buckets), default=0),
+        largest_table=max(cells, default=1),
+        total_cells=sum(cells),
+        memory_bytes=8 * (4 * tree.layout.size + 3 * sum(cells) + 4 * messages),
+        multiplications=sum(size * (count + 2) for size, count in zip(cells, items, strict=True)),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -273,10 +273,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def _promised(self, plan: PlanT) -> PrivacyGuarantee | None:
         guarantee = self._guarantee(plan)
-        is_guarantee, given = (
-            guarantee is None or isinstance(guarantee, PrivacyGuarantee),
-            type(guarantee).__name__,
-        )
+        is_guarantee = guarantee is None or isinstance(guarantee, PrivacyGuarantee)
+        given = type(guarantee).__name__
         must, remedy = "promise a PrivacyGuarantee or None", "correct `_guarantee`"
         require(is_guarantee, type(self).__name__, must, given, remedy, error=PrivacyError)
         return guarantee

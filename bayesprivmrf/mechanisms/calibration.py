@@ -48,9 +48,7 @@ def discrete_laplace_laws(
     """
     epsilon, sensitivity = positive_finite("epsilon", epsilon), whole_number("sensitivity", sensitivity, 1)
     parts = [share * epsilon for share in _checked(shares)]
-    scales = [sensitivity / part if part > 0 else math.inf for part in parts]
-    refuse_excess("epsilon", epsilon, scales)
-    return _rounded_up(DiscreteLaplace, scales, epsilon, sensitivity)
+    return _rounded_up(DiscreteLaplace, parts, "epsilon", epsilon, sensitivity)
 
 
 def discrete_gaussian_laws(
@@ -86,9 +84,7 @@ def discrete_gaussian_laws(
     """
     rho, sensitivity = positive_finite("rho", rho), positive_finite("sensitivity", sensitivity)
     parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
-    scales = [sensitivity / part if part > 0 else math.inf for part in parts]
-    refuse_excess("rho", rho, scales)
-    return _rounded_up(DiscreteGaussian, scales, rho, sensitivity)
+    return _rounded_up(DiscreteGaussian, parts, "rho", rho, sensitivity)
 
 
 def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
@@ -131,8 +127,11 @@ def _promised(law: DiscreteLaplace | DiscreteGaussian, sensitivity: float) -> Fr
 
 
 def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
-    law: Callable[[float], LawT], scales: Sequence[float], budget: float, sensitivity: float
+    law: Callable[[float], LawT], parts: Sequence[float], name: str, budget: float, sensitivity: float
 ) -> tuple[LawT, ...]:
+    """Return noise whose scales are the sensitivity over each part, or a little more to keep to the budget."""
+    scales = [sensitivity / part if part > 0 else math.inf for part in parts]
+    refuse_excess(name, budget, scales)
     laws = tuple(law(scale) for scale in scales)
     # a few passes are enough: each widens every scale by one more unit in its last place
     for widening in range(1, 64 + len(scales)):

@@ -19,10 +19,9 @@ from bayesprivmrf.learning.gradient_ascent import (
     AscentPath,
     GradientLattice,
     cells_of,
-    drawn_noises,
 )
-from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
+from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
@@ -264,7 +263,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
         plan = AscentPlan(**self._declared(specification), ascent=ascent, count_noise=count_noise)
-        require_fine_lattice(drawn_noises([plan.ascent]), plan.smallest_scale, epsilon, self.delta)
+        # one more for the number of records
+        require_fine_lattice(1 + ascent.drawn_noises, plan.smallest_scale, epsilon, self.delta)
         return plan
 
     def _guarantee(self, plan: AscentPlan) -> PrivacyGuarantee:

@@ -17,16 +17,14 @@ from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwis
 from bayesprivmrf.learning.frank_wolfe import (
     LARGEST_STEPS,
     ByRegressions,
-    FrankWolfeFit,
     MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
-    SparseLogistic,
     Target,
     singles_plan,
 )
-from bayesprivmrf.learning.models.advice import Signal
+from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
@@ -45,7 +43,7 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitiv
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 
-def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
+def choices_outlay(fitted: ByRegressions, rho: float, total: float | None) -> Outlay:
     r"""Return the cost of the steps and the noise of their choices.
 
     At 0 the score of a single coupling w is about :math:`N w B / a` records, where B is the largest residual and a is
@@ -270,7 +268,13 @@ class PrivateFrankWolfe(
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only released numbers are used
-        signal = _signal(fitted, plan, total)
+        variance = 0.0 if plan.total_noise is None else plan.total_noise.variance
+        signal = None if total is None else Signal.of(total, math.sqrt(variance), (), ())
+        statistics = None
+        if fitted.measured is not None and law is not None and total is not None:
+            asked, measured = singles_plan(domain.cardinalities, law), fitted.measured
+            signal = PairTargets.of(measured, asked, total, variance).signal()
+            statistics = pair_statistics(domain, asked, measured, total, plan.total_noise, **stamp.fields)
         details = {"steps": steps, "radius": plan.map.radius, "noise_multiple": plan.map.multiple(steps)}
         if fitted.fields is not None and law is not None:
             # a model whose margins differ from the measured ones is not trusted
@@ -284,14 +288,9 @@ class PrivateFrankWolfe(
             "total_noise": plan.total_noise,
             "map": plan.map,
             "unsupported": None if signal is None else signal.unsupported,
+            "statistics": statistics,
             "details": details,
         }
-        if fitted.measured is not None and law is not None:
-            assert total is not None
-            asked = singles_plan(domain.cardinalities, law)
-            common["statistics"] = pair_statistics(
-                domain, asked, fitted.measured, total, plan.total_noise, **stamp.fields
-            )
         if isinstance(plan.map, MonomialsByRegressions):
             form: Any = LearnedMonomials
             common["sets"] = plan.map.sets
@@ -305,14 +304,3 @@ class PrivateFrankWolfe(
 def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:
     """Return the form in which single variables are measured, as in `singles_plan`."""
     return "moments" if set(cardinalities) == {2} else "tables"
-
-
-def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Signal | None:
-    """Return evidence of which states have records, from single variables or the total; None without either."""
-    if total is None:
-        return None
-    law, cards = plan.map.singles, plan.specification.cardinalities
-    variance = 0.0 if plan.total_noise is None else plan.total_noise.variance
-    if fitted.measured is None or law is None:
-        return Signal.of(total, math.sqrt(variance), (), ())
-    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).signal()

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+import numpy as np
+
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.frank_wolfe import SparseLogistic
+from bayesprivmrf.learning.frank_wolfe import OneRegression
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
@@ -20,7 +22,7 @@ from bayesprivmrf.planning import Outlay
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrivateLogisticRegression(LearningMechanism[SparseLogistic, LearnedRegression]):
+class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegression]):
     r"""Log-odds of one two-state variable given all other declared variables: rho-zero-concentrated privacy.
 
     The error grows with the radius, and only with the logarithm of the number of variables.
@@ -80,16 +82,17 @@ class PrivateLogisticRegression(LearningMechanism[SparseLogistic, LearnedRegress
         """True if the number of records chooses the steps."""
         return self.steps is None
 
-    def _map(self, plan: LearningPlan[Any]) -> SparseLogistic:
+    def _map(self, plan: LearningPlan[Any]) -> OneRegression:
         domain = plan.specification.domain
         target = domain.index(self.target)
         states, remedy = domain.cardinalities[target], "merge states, or choose another variable"
         given = f"{states} for {self.target!r}"
         require(states == 2, "target", "have two states", given, remedy, error=ModelError)
-        fitted = SparseLogistic(
+        fitted = OneRegression(
             cardinalities=domain.cardinalities,
+            eligible=~np.eye(len(domain.variables), dtype=bool),
             target=target,
-            radius=self.radius,
+            width=self.radius / 2,
             rho=plan.learning,
             adjacency=self.adjacency,
             steps=self.steps,
@@ -98,14 +101,14 @@ class PrivateLogisticRegression(LearningMechanism[SparseLogistic, LearnedRegress
         fitted.multiple(fitted.steps_for(1.0))
         return fitted
 
-    def _outlays(self, plan: LearningPlan[SparseLogistic], total: float | None) -> list[Outlay]:
+    def _outlays(self, plan: LearningPlan[OneRegression], total: float | None) -> list[Outlay]:
         return [*self._total_outlay(plan), choices_outlay(plan.map, plan.map.rho, total)]
 
     def _randomise(
-        self, plan: LearningPlan[SparseLogistic], exact: CodedRecords, source: NoiseSource, stamp: Stamp
+        self, plan: LearningPlan[OneRegression], exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
-        effects, intercept = plan.map.learn(exact.codes, exact.counts, total, source)
+        effects, intercept = plan.map.log_odds(exact.codes, exact.counts, total, source)
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
         release = LearnedRegression(

@@ -43,8 +43,6 @@ class Preview(pd.DataFrame):
 
 def _text(value: Any) -> str:
     """Return an attribute of a preview as text, with at most four digits of a number."""
-    if isinstance(value, dict):
-        return ", ".join(f"{_text(key)}: {_text(own)}" for key, own in value.items())
     if isinstance(value, tuple | list):
         return " × ".join(map(_text, value))
     return f"{value:.4g}" if isinstance(value, float) else printable(str(value))

@@ -46,12 +46,12 @@ from bayesprivmrf.mechanisms.calibration import refuse_excess
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.guarantee import root_up
-from bayesprivmrf.queries import Query, Sensitivity, sensitivity, table
+from bayesprivmrf.queries import Query, Sensitivity, sensitivity
 from bayesprivmrf.queries.forecast import Forecast, forecast
 from bayesprivmrf.queries.sensitivity import moves
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # Smallest share of a query, relative to an even split, however little it contributes to the model's tables
 LEAST_SHARE = 1e-2
@@ -134,11 +134,9 @@ def noise_of_queries(
         shares = tuple(weight / largest / total for weight in weights)
         must, given = "leave every query a share above 1e-15", f"{min(weights)!r} beside {largest!r}"
         require(min(shares) > 1e-15, "weights", must, given, "choose weights nearer to one")
-        laws, is_exact = stack.laws(own, shares)
-        return QueryNoise(laws=laws, shares=shares, is_bound=not is_exact)
+        return stack.noise(own, shares)
     even = (1 / len(queries),) * len(queries)
-    laws, is_exact = stack.laws(own, even)
-    plain = QueryNoise(laws=laws, shares=even, is_bound=not is_exact)
+    plain = stack.noise(own, even)
     if len(queries) == 1:
         return plain
     expected = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
@@ -147,10 +145,9 @@ def noise_of_queries(
         shares = least_answer_variance_shares(own, [len(query.bind(model)) for query in queries], power)
     else:
         shares = least_variance_shares(expected, own, power)
-    split, is_exact = stack.laws(own, shares)
-    if expected is not None and _forecast(expected, split) > _forecast(expected, laws):
-        return plain
-    return QueryNoise(laws=split, shares=shares, is_bound=not is_exact)
+    split = stack.noise(own, shares)
+    is_worse = expected is not None and _forecast(expected, split.laws) > _forecast(expected, plain.laws)
+    return plain if is_worse else split
 
 
 def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tuple[float, ...]:
@@ -198,31 +195,6 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
     wanted = (np.asarray(answers, dtype=float) * np.asarray(own, dtype=float) ** power) ** (1 / (power + 1))
     shares = np.maximum(wanted / wanted.sum(), LEAST_SHARE / len(wanted))
     return tuple((shares / shares.sum()).tolist())
-
-
-def with_best_weights(
-    frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseDistribution], *, knows_total: bool
-) -> pd.DataFrame:
-    """Return a preview of tables with the weights of least forecast variance, and their gain, in ``attrs``.
-
-    The gain assumes that the variance of noise is proportional to the square of its scale, which is nearly true for
-    integer noise from a scale of one record on.
-    """
-    kernels, variances = {law.kernel for law in noise}, np.array([law.variance for law in noise])
-    power = {"absolute": 2, "square": 1}.get(str(next(iter(kernels))), 0)
-    if len(kernels) > 1 or not power or not variances.min() > 0:
-        return frame
-    expected = forecast(model, [table(*clique) for clique in model.cliques], knows_total=knows_total)
-    if expected is None:
-        return frame
-    present = variances ** (-1 / power)
-    present /= present.sum()
-    best = np.array(least_variance_shares(expected, np.ones(len(noise)), power))
-    saved = 1 - expected.variance(best**power)[0] / expected.variance(present**power)[0]
-    shares = (best if saved > 0 else present).tolist()
-    best_weights = dict(zip(model.cliques, shares, strict=True))
-    frame.attrs |= {"best_weights": best_weights, "gain": max(float(saved), 0.0)}
-    return frame
 
 
 @_kept
@@ -277,10 +249,8 @@ class _Stack:
             require(power > 0, "queries", "have answers that depend on the records", given, "leave it out")
         return found
 
-    def laws(
-        self, own: Sequence[float], shares: Sequence[float]
-    ) -> tuple[tuple[NoiseDistribution, ...], bool]:
-        """Return the noise distribution of each query, and True if their sensitivity is exact."""
+    def noise(self, own: Sequence[float], shares: tuple[float, ...]) -> QueryNoise:
+        """Return the noise of the queries at given shares of the budget."""
         name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
         ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
         whole = self._sensitivity(self.queries, ratios).power / allowed
@@ -291,7 +261,7 @@ class _Stack:
             laws = tuple(self.law(scale) for scale in scales)
             found = self._sensitivity(self.queries, scales)
             if found.power <= allowed and self._promised(laws, found) <= Fraction(self.budget):
-                return laws, found.is_exact
+                return QueryNoise(laws=laws, shares=shares, is_bound=not found.is_exact)
             scales = [math.nextafter(scale * (1 + widening * 2.0**-52), math.inf) for scale in scales]
         raise ArgumentError(
             f"the noise scales for a budget of {self.budget!r} must keep to it by OpenDP's own maps, but do not; "

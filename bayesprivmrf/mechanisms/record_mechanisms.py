@@ -31,14 +31,14 @@ import numpy as np
 
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite, require
-from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, require_hashable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
@@ -168,18 +168,9 @@ def checked_redirect(name: str, redirect: Any) -> Any:
     if isinstance(redirect, Mapping):
         require(redirect, name, "name a variable", "an empty mapping", "leave it out for none")
         return FrozenMapping(redirect)
-    must, kind = "be a declared state or a mapping from variable to state", f"a {type(redirect).__name__}"
-    require(is_hashable(redirect), name, must, kind, "write the label of a state")
+    what = f"`{name}`, a declared state or a mapping from variable to state,"
+    require_hashable(what, redirect, ArgumentError)
     return redirect
-
-
-def is_hashable(value: Any) -> bool:
-    """Return True if a value can be a label or the name of a column."""
-    try:
-        hash(value)
-    except TypeError:
-        return False
-    return True
 
 
 def redirect_codes(

@@ -20,7 +20,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
+from bayesprivmrf.mechanisms.query_noise import QueryNoise
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.frame import Counts
 from bayesprivmrf.mechanisms.reading.persons import Persons
@@ -39,7 +39,7 @@ from bayesprivmrf.mechanisms.statistics_plan import (
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.noise.secure import require_releasable
+from bayesprivmrf.noise.source import require_releasable
 from bayesprivmrf.planning import noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query
@@ -98,11 +98,10 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     Notes
     -----
-    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For
-    tables with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
-    ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has no
-    ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A `NoiseWarning` also
-    appears if the default `weights` leave the answers to a query with more than twice the error of an even split.
+    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`.
+    Where some noise has no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A
+    `NoiseWarning` also appears if the default `weights` leave the answers to a query with more than twice the error
+    of an even split.
     """
 
     takes_grid: ClassVar[bool] = False
@@ -181,7 +180,6 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         knows_total, noise, problems = self._knows_total, plan.noise, []
         if plan.queries is None:
             frame = noise_preview(plan.specification, noise, total)
-            frame = with_best_weights(frame, plan.specification, noise, knows_total=knows_total)
         else:
             # the even split of the budget, beside the split in use
             even: Any = self
@@ -275,17 +273,13 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised, name = self._promise(plan.specification), type(self).__name__
         if isinstance(promised, PrivacyGuarantee):  # anything else but None is what `_promised` refuses
-            must, got = (
-                f"give a guarantee for {self.adjacency.value} neighbors",
-                f"one for {promised.adjacency.value}",
+            must = f"give a guarantee for {self.adjacency.value} neighbors that differ in a {self.unit}"
+            got = f"one for {promised.adjacency.value} and a {promised.unit}"
+            remedy = (
+                "scale its noise by `l1_sensitivity`, and state `adjacency=self.adjacency, unit=self.unit`"
             )
-            remedy = "correct its `_promise`"
-            require(promised.adjacency is self.adjacency, name, must, got, remedy, error=PrivacyError)
-            is_person = "left out" if self.person is None else "given"
-            must = f"give a guarantee for a {self.unit} where `person` is {is_person}"
-            remedy = "scale its noise by `l1_sensitivity` and state `unit=self.unit`"
-            got = f"one for a {promised.unit}"
-            require(promised.unit == self.unit, name, must, got, remedy, error=PrivacyError)
+            is_right = promised.adjacency is self.adjacency and promised.unit == self.unit
+            require(is_right, name, must, got, remedy, error=PrivacyError)
         return promised
 
     @final

@@ -19,9 +19,9 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
-from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan, is_hashable
+from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import listed
+from bayesprivmrf.model.domain import listed, require_hashable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
@@ -120,10 +120,8 @@ def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -
             bound.append(query.bind(specification))
         except (ArgumentError, ModelError) as error:
             raise type(error)(f"`{name}`, {query!r}, must fit the declared model: {error}") from None
-        largest, remedy = (
-            largest_weight(bound[-1]),
-            "take smaller weights, and read the answers in the coarser unit",
-        )
+        largest = largest_weight(bound[-1])
+        remedy = "take smaller weights, and read the answers in the coarser unit"
         must = f"have weights of at most {LARGEST_WEIGHT:,}"
         require(largest <= LARGEST_WEIGHT, name, must, f"{largest:,}", remedy)
     answers, must = sum(map(len, bound)), f"have at most {LARGEST_TABLE:,} answers together"
@@ -134,10 +132,8 @@ def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -
 
 def times(query: BoundQuery, units: int) -> Query:
     """Return a query on one scope multiplied by a whole number."""
-    must, given = (
-        "be on one scope each where `grid` is given",
-        f"{query.query!r}, which reads {len(query.scopes)} scopes",
-    )
+    must = "be on one scope each where `grid` is given"
+    given = f"{query.query!r}, which reads {len(query.scopes)} scopes"
     remedy = "ask for each scope by a query of its own, or leave `grid` out"
     require(len(query.scopes) == 1, "queries", must, given, remedy)
     return weighted(*query.scopes[0], matrix=query.matrix * units, labels=query.labels)
@@ -238,7 +234,7 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
     )
     if person is None:
         return None
-    require(is_hashable(person), "person", "be the name of a column", f"a {type(person).__name__}", remedy)
+    require_hashable("`person`, the name of a column,", person, ArgumentError)
     remedy = "it is the number of rows of one person that are counted"
     return whole_number("at_most", at_most, 1, LARGEST_BOUND, remedy=remedy)
 
@@ -248,10 +244,8 @@ def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
     if grid is None:
         return None
     # the counted rows of one person share its units, and the release holds sums of units
-    must, remedy = (
-        "be given with `person`, `at_most` and `queries`",
-        "write queries=[queries.table(...)], say",
-    )
+    must = "be given with `person`, `at_most` and `queries`"
+    remedy = "write queries=[queries.table(...)], say"
     require(at_most is not None and queries is not None, "grid", must, f"{grid!r} alone", remedy)
     remedy = "a person with more rows than units would have no weight; 720720 divides by all of 1 to 16"
     return whole_number("grid", grid, at_most or 1, LARGEST_BOUND, remedy=remedy)

@@ -15,7 +15,7 @@ with :math:`\bar t_C(x_T)` the mean of the table over the other axes. The effect
 agree on every shared margin exactly if :math:`K_{C∖S}\, e_C^S` is the same :math:`m_S` for every clique C that
 contains S. This is the effect of the *sum* over ``C \ S``, which has :math:`K_{C∖S}` cells. The weighted
 least-squares projection minimizes :math:`\sum_C w_C K_{C∖S} \lVert e_C^S - m_S / K_{C∖S} \rVert^2` separately for
-each shared S. Hence
+each S. Hence
 
 .. math:: m_S = \sum_C w_C e_C^S \Big/ \sum_C w_C / K_{C∖S}.
 
@@ -27,21 +27,25 @@ same distribution.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from itertools import chain, combinations
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.cards import printable
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed, require_fit
-from bayesprivmrf.model.tables import Clique, FloatArray, expand, parent, project, subsets
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import Clique, FloatArray, parent
 
 if TYPE_CHECKING:
     import networkx as nx
 
     from bayesprivmrf.model.specification import ModelSpecification
+
+
+# denominator of a total where there are no tables
+_TINY = float(np.finfo(float).tiny)
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
@@ -127,10 +131,8 @@ def checked_ties(
     for group in kept:
         for scope in group:
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
-            what, must = (
-                f"the tied scope {scope!r}",
-                "lie in tied cliques only, or the tie would have no effect",
-            )
+            what = f"the tied scope {scope!r}"
+            must = "lie in tied cliques only, or the tie would have no effect"
             above, remedy = f"{free[:1]} above it", "tie that clique too, or leave the scope out"
             require_fit(not free, what, must, above, remedy)
     return tuple(kept)
@@ -139,10 +141,8 @@ def checked_ties(
 def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str) -> None:
     """Raise a ModelError unless two scopes have the same states in the same order, axis by axis."""
     states = [[[*map(label_key, domain.states_of(v))] for v in scope] for scope in (first, other)]
-    must, seen = (
-        "have the same states in the same order, axis by axis as written",
-        f"others in {first!r} and {other!r}",
-    )
+    must = "have the same states in the same order, axis by axis as written"
+    seen = f"others in {first!r} and {other!r}"
     require_fit(states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out")
 
 
@@ -174,22 +174,17 @@ def consistent_projection(
     ndarray
         The tables in the same layout, shape (size,). Cells may be negative.
     """
-    tables = split_tables(cardinalities, scopes, flat)
-    precision = [1.0] * len(tables) if weights is None else list(weights)
-    corrections = [np.zeros(table.shape) for table in tables]
-    for subset, holders in _shared_subsets(scopes, force_empty=total is not None).items():
-        cells = math.prod(cardinalities[v] for v in subset)
-        others = [tables[c].size / cells for c in holders]
-        effects = [_effect(tables[c], scopes[c], subset) for c in holders]
-        weighted = sum(precision[c] * effect for c, effect in zip(holders, effects, strict=True))
-        scale = sum(precision[c] / k for c, k in zip(holders, others, strict=True))
-        margin = weighted / scale
-        if not subset and total is not None:
-            margin = np.asarray(float(total))
-        for c, k, effect in zip(holders, others, effects, strict=True):
-            corrections[c] += expand(margin / k - effect, subset, scopes[c])
-    nearest = [(table + change).ravel() for table, change in zip(tables, corrections, strict=True)]
-    return np.concatenate([np.zeros(0), *nearest])
+    effects = Effects.of(cardinalities, scopes)
+    sizes = [math.prod(cardinalities[v] for v in scope) for scope in scopes]
+    precision = np.repeat(np.ones(len(sizes)) if weights is None else np.asarray(weights, float), sizes)
+    # tables without effects, of sum one
+    even = 1 / np.repeat(np.array(sizes, float), sizes)
+    if total is None:
+        total = float((precision * even) @ flat) / max(float((precision * even) @ even), _TINY)
+    # the numerators and denominators of the coordinates of all m_S
+    scale = effects.coordinates(precision * effects.margins(np.ones(effects.size)))
+    sums = effects.coordinates(precision * np.asarray(flat, float))
+    return total * even + effects.margins(sums / scale)
 
 
 def minimum_norm_potentials(
@@ -211,41 +206,6 @@ def minimum_norm_potentials(
             if settled:
                 break
     return np.where(finite, current, -np.inf)
-
-
-def split_tables(
-    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
-) -> list[FloatArray]:
-    """Return the tables of a flat view, as copies of floats."""
-    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
-    ends = np.cumsum([math.prod(shape) for shape in shapes], dtype=int)
-    parts = np.split(np.array(flat, dtype=float), ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
-
-
-def _shared_subsets(
-    scopes: Sequence[tuple[int, ...]], *, force_empty: bool
-) -> dict[tuple[int, ...], list[int]]:
-    """Return every set of variables inside two or more scopes, with the positions of these scopes."""
-    counts = Counter(chain.from_iterable(scopes))
-    holders: dict[tuple[int, ...], list[int]] = {}
-    for position, scope in enumerate(scopes):
-        for subset in subsets(sorted(v for v in scope if counts[v] > 1)):
-            holders.setdefault(subset, []).append(position)
-    return {
-        subset: positions
-        for subset, positions in holders.items()
-        if len(positions) > 1 or (force_empty and not subset and positions)
-    }
-
-
-def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) -> FloatArray:
-    """Return the ANOVA effect of a subset in a table, with the axes in the order of the subset."""
-    margin = project(table, scope, subset)
-    effect = margin / (table.size // margin.size)
-    for axis in range(len(subset)):
-        effect = effect - effect.sum(axis=axis, keepdims=True) / effect.shape[axis]
-    return effect
 
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:

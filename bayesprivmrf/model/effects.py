@@ -24,10 +24,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
@@ -42,9 +43,12 @@ _SPARSE = 60_000
 _DENSE = 256
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Effects:
-    """Linear map between zero-sum coordinates β and the potentials of cliques; `Effects.of` makes it.
+    """Linear map between zero-sum coordinates β and the potentials of cliques.
+
+    `Effects.of` makes the map of all potentials of some cliques, `bayesprivmrf.model.ties.coordinates_of` that of a
+    model whose potentials are restricted.
 
     Parameters
     ----------
@@ -57,8 +61,13 @@ class Effects:
         Effect k has the coordinates ``offsets[k]:offsets[k + 1]``, in C order of the contrasts of its variables.
     orders
         Number of variables of each coordinate's effect, shape (d,).
+    kinds
+        Label of each coordinate's prior scale, shape (d,): its order, or its order and part as text.
     cells
         Number of cells of all cliques together.
+    matrix
+        Sparse matrix M of the coordinates b = M β without restrictions, shape (coordinates b, d); None if there are
+        none.
     """
 
     cardinalities: tuple[int, ...]
@@ -66,6 +75,7 @@ class Effects:
     subsets: tuple[tuple[int, ...], ...]
     offsets: tuple[int, ...]
     orders: IntArray
+    kinds: NDArray[Any]
     cells: int
     _member: IntArray  # coordinate of each entry of b; d for the constant and for entries without an effect
     _mean: FloatArray  # 1 / (number of cells in the mean) for each entry of b
@@ -73,6 +83,8 @@ class Effects:
     # each shape of a clique's table, and the cells of all cliques of that shape
     _groups: tuple[tuple[tuple[int, ...], IntArray], ...]
     _matrices: tuple[Any, Any] | None  # the map and its transpose as sparse matrices, if they are faster
+    matrix: Any = None
+    _full: Effects | None = None  # the coordinates b; None if these are they
 
     @classmethod
     def of(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Effects:
@@ -94,34 +106,43 @@ class Effects:
         return built_effects(tuple(map(int, cardinalities)), tuple(tuple(map(int, each)) for each in scopes))
 
     @property
-    def kinds(self) -> IntArray:
-        """Label of each coordinate's prior scale, shape (d,): effects of the same order share a scale."""
-        return self.orders
-
-    @property
     def size(self) -> int:
         """Number of coordinates d: the free parameters of the model."""
         return self.offsets[-1]
 
     @property
     def full(self) -> Effects:
-        """Coordinates of the model without ties: these."""
-        return self
+        """Coordinates of the model without restrictions."""
+        return self if self._full is None else self._full
 
-    @property
-    def matrix(self) -> None:
-        """Matrix from these coordinates to those of the model without ties; None, because there are no ties."""
+    @cached_property
+    def _transposed(self) -> Any:
+        return self.matrix.T.tocsr()
+
+    @cached_property
+    def _solve(self) -> Any:
+        from scipy.sparse.linalg import splu
+
+        if not self.size:
+            return np.copy
+        return splu((self._transposed @ self.matrix).tocsc()).solve
 
     def untied(self, beta: FloatArray) -> FloatArray:
-        """Return the coordinates of the model without ties: the same."""
-        return beta
+        """Return the coordinates of the model without restrictions, shape (..., d) to (..., coordinates b)."""
+        given = _checked("beta", beta, self.size)
+        return given if self.matrix is None else times_rows(self.matrix, given)
+
+    def missed(self, potentials: FloatArray) -> float:
+        """Return the largest deviation of b, for potentials of shape (cells,), from a model so restricted."""
+        b = self.full.coordinates(potentials)
+        return float(np.abs(b - self.untied(self.coordinates(potentials))).max(initial=0.0))
 
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return the potentials of all cliques, with each effect in the first clique that contains it.
 
         Coordinates have the shape (..., d), potentials (..., cells): clique after clique, each in C order; both nats.
         """
-        given = _checked("beta", beta, self.size)
+        given = self.untied(beta)
         if self._matrices is not None:
             return times_rows(self._matrices[0], given)
         inner = np.zeros((*given.shape[:-1], self.cells))
@@ -135,8 +156,10 @@ class Effects:
         """
         given = _checked("flat", flat, self.cells)
         if self._matrices is not None:
-            return times_rows(self._matrices[1], given)
-        return self._transformed(given, transposed=True)[..., self._home]
+            found = times_rows(self._matrices[1], given)
+        else:
+            found = self._transformed(given, transposed=True)[..., self._home]
+        return found if self.matrix is None else times_rows(self._transposed, found)
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
         """Return the coordinates of the distribution with given potentials.
@@ -150,8 +173,10 @@ class Effects:
         -------
         ndarray
             Coordinates, shape (..., d), nats. Their potentials may differ from the given ones, but give the same
-            distribution.
+            distribution. In a restricted model, they are the nearest in the norm of b, for potentials (cells,).
         """
+        if self.matrix is not None:
+            return self._solve(self._transposed @ self.full.coordinates(potentials))
         flat = _checked("potentials", potentials, self.cells)
         if not np.isfinite(flat).all():
             raise ModelError("`potentials` must be finite; replace those of structural zeros first.")
@@ -163,39 +188,25 @@ class Effects:
         return sums.reshape(*lead, width)[..., : self.size]
 
     def margins(self, beta: FloatArray) -> FloatArray:
-        """Return tables of sum zero that agree on every shared margin; this is the transpose of `coordinates`.
+        """Return tables of sum zero that agree on every shared margin, shape (..., d) to (..., cells).
 
-        Parameters
-        ----------
-        beta
-            Coordinates, shape (..., d).
-
-        Returns
-        -------
-        ndarray
-            Tables, shape (..., cells), with each effect spread evenly over the cells of all cliques that contain it.
+        This is the transpose of `coordinates`, where there are no restrictions. Each effect is spread evenly over the
+        cells of all cliques that contain it.
         """
         given = _checked("beta", beta, self.size)
         padded = np.concatenate([given, np.zeros((*given.shape[:-1], 1))], axis=-1)
         return self._transformed(padded[..., self._member] * self._mean, transposed=False)
 
     def tables(self, beta: FloatArray) -> list[FloatArray]:
-        """Return the effect tables e_S, which sum to zero along each of their axes, in the order of `subsets`.
+        """Return the effect tables e_S, nats, shape (..., d) to (..., K_v for v in S).
 
-        Parameters
-        ----------
-        beta
-            Coordinates, shape (..., d), nats.
-
-        Returns
-        -------
-        list of ndarray
-            Effect tables, shape (..., K_v for v in S) each, nats.
+        They are in the order of `full.subsets`, and sum to zero along each of their axes.
         """
-        given = _checked("beta", beta, self.size)
+        given = self.untied(beta)
         lead, result = given.shape[:-1], []
-        for position, subset in enumerate(self.subsets):
-            start, stop = self.offsets[position : position + 2]
+        for subset, start, stop in zip(
+            self.full.subsets, self.full.offsets, self.full.offsets[1:], strict=False
+        ):
             table = given[..., start:stop].reshape(*lead, *(self.cardinalities[v] - 1 for v in subset))
             for axis in range(len(lead), len(lead) + len(subset)):
                 moved = table.swapaxes(axis, -1)
@@ -288,7 +299,7 @@ def _lengths(states: int) -> FloatArray:
 
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: Scope, scopes: tuple[Scope, ...]) -> Effects:
-    """Return the effects of a model; recent results are cached."""
+    """Return the effects of some cliques; recent results are cached."""
     # coordinates are ordered by effect
     effects = subsets_inside(cardinalities, scopes)[1:]
     sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in effects]
@@ -297,12 +308,14 @@ def built_effects(cardinalities: Scope, scopes: tuple[Scope, ...]) -> Effects:
     # each effect is in the first clique that contains it
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
+    orders = np.repeat(np.array([len(s) for s in effects], dtype=int), sizes)
     return Effects(
         cardinalities=cardinalities,
         scopes=scopes,
         subsets=effects,
         offsets=offsets,
-        orders=np.repeat(np.array([len(s) for s in effects], dtype=int), sizes),
+        orders=orders,
+        kinds=orders,
         cells=len(member),
         _member=member,
         _mean=mean,

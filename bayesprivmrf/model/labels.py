@@ -288,10 +288,8 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
     taken = [place for place in places if place is not None]
     is_once = len(set(taken)) == len(taken)
     seen = f"{len(given)}{'' if is_once else ' of which two have the same name'}"
-    must, remedy = (
-        f"have one axis or level for each of {count} variables",
-        "select values, unstack or rename levels",
-    )
+    must = f"have one axis or level for each of {count} variables"
+    remedy = "select values, unstack or rename levels"
     require_fit(len(given) == count and is_once, what, must, seen, remedy)
     left = iter([place for place in range(count) if place not in taken])
     return [next(left) if place is None else place for place in places]

@@ -146,10 +146,8 @@ def read_network(
     # a factor measures all pairs inside it
     covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
     for edge in network.edges:
-        must, remedy = (
-            "be in a factor, so that its table is measured",
-            "add a factor over it or remove the edge",
-        )
+        must = "be in a factor, so that its table is measured"
+        remedy = "add a factor over it or remove the edge"
         require_fit(frozenset(edge) in covered, f"the edge {tuple(edge)!r}", must, "none", remedy)
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
     if warns and has_zeros and f"{_PREFIX}impossible" not in network.graph:

@@ -101,10 +101,8 @@ class ModelSpecification:
         # every variable must be in a measured table
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
-            what, remedy = (
-                f"the variable {variable!r}",
-                f"add the clique ({variable!r},) to measure it by itself",
-            )
+            what = f"the variable {variable!r}"
+            remedy = f"add the clique ({variable!r},) to measure it by itself"
             require_fit(variable in covered, what, "be in a clique", "none", remedy)
         for clique, shape in zip(self.cliques, self.shapes, strict=True):
             seen, remedy = f"{math.prod(shape):,} cells", "declare smaller cliques or merge states"
@@ -312,10 +310,8 @@ class ModelSpecification:
         require_fit(is_free, "a chain with ordinal scores", must, seen)
         for group in self.ties:
             is_once = not scores or len(set(map(frozenset, group))) == len(group)
-            must, remedy = (
-                "use one table with its axes in one order beside `ordinal`",
-                "leave one of the scopes out",
-            )
+            must = "use one table with its axes in one order beside `ordinal`"
+            remedy = "leave one of the scopes out"
             require_fit(is_once, "tied scopes", must, f"both orders in {group!r}", remedy)
             for axis in zip(*group, strict=True):
                 must = "be all or none in `ordinal`, with the same scores, because they share an axis of a tied table"

@@ -27,17 +27,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache, reduce
+from dataclasses import replace
+from functools import lru_cache, reduce
 from itertools import product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bayesprivmrf.model.contrast_parts import parts_of
 from bayesprivmrf.model.domain import require_fit
-from bayesprivmrf.model.effects import Effects, Scope, times_rows
+from bayesprivmrf.model.effects import Effects, Scope
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent, subsets
 
@@ -93,7 +92,7 @@ def shared_basis(model: ModelSpecification) -> Any | None:
     return csr_array(coordinates.potentials(np.eye(coordinates.size)).T)
 
 
-def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
+def coordinates_of(model: ModelSpecification) -> Effects:
     """Return the zero-sum coordinates of a model's potentials, restricted by its ties, scores and levels."""
     full = Effects.of(model.cardinalities, model.scopes)
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
@@ -102,97 +101,10 @@ def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
     return _in_parts(model, full, tied)
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class TiedEffects:
-    """Linear map between the coordinates γ of a tied model and the potentials of its cliques.
-
-    `coordinates_of` makes it. It has the methods of `Effects` that estimators use.
-
-    Parameters
-    ----------
-    full
-        Coordinates b of the untied model.
-    groups
-        Scopes of each table of potentials.
-    matrix
-        Sparse matrix M of b = M γ, shape (untied coordinates, d).
-    subsets, offsets
-        The subset of variables whose effect the coordinates ``offsets[k]:offsets[k + 1]`` represent.
-    orders
-        Number of variables of each coordinate's effect, shape (d,).
-    kinds
-        Label of each coordinate's prior scale, shape (d,): its order, or its order and part as text.
-    """
-
-    full: Effects
-    groups: tuple[tuple[Scope, ...], ...]
-    matrix: Any
-    subsets: tuple[Scope, ...]
-    offsets: tuple[int, ...]
-    orders: IntArray
-    kinds: NDArray[Any]
-
-    @property
-    def cardinalities(self) -> Scope:
-        """Number of states of each variable."""
-        return self.full.cardinalities
-
-    @property
-    def scopes(self) -> tuple[Scope, ...]:
-        """Variable positions of each clique."""
-        return self.full.scopes
-
-    @property
-    def cells(self) -> int:
-        """Number of cells of all cliques together."""
-        return self.full.cells
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates d: the free parameters of the model."""
-        return self.matrix.shape[1]
-
-    def untied(self, gamma: FloatArray) -> FloatArray:
-        """Return the coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
-        return times_rows(self.matrix, np.asarray(gamma, dtype=float))
-
-    def potentials(self, gamma: FloatArray) -> FloatArray:
-        """Return the potentials of all cliques, nats, shape (..., d) to (..., cells); see `Effects.potentials`."""
-        return self.full.potentials(self.untied(gamma))
-
-    def pull_back(self, flat: FloatArray) -> FloatArray:
-        """Apply the transpose of `potentials`, shape (..., cells) to (..., d)."""
-        return times_rows(self._transposed, self.full.pull_back(flat))
-
-    def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Return the coordinates nearest to given finite potentials in the norm of b, shape (cells,) to (d,)."""
-        return self._solve(self._transposed @ self.full.coordinates(potentials))
-
-    def missed(self, potentials: FloatArray) -> float:
-        """Return the largest deviation of b, for potentials of shape (cells,), from a model with the ties."""
-        b = self.full.coordinates(potentials)
-        return float(np.abs(b - self.untied(self._solve(self._transposed @ b))).max(initial=0.0))
-
-    @cached_property
-    def _transposed(self) -> Any:
-        return self.matrix.T.tocsr()
-
-    @cached_property
-    def _solve(self) -> Any:
-        from scipy.sparse.linalg import splu
-
-        if not self.size:
-            return lambda right: np.zeros(0)
-        return splu((self.matrix.T @ self.matrix).tocsc()).solve
-
-    def __repr__(self) -> str:
-        return f"TiedEffects({len(self.groups)} tables, {self.size} coordinates, {self.cells} cells)"
-
-
 @lru_cache(maxsize=32)
 def _tied(
     cards: tuple[int, ...], scopes: tuple[Scope, ...], groups: tuple[tuple[Scope, ...], ...]
-) -> TiedEffects:
+) -> Effects:
     """Return the coordinates of a model with tied potentials; recent results are cached."""
     from scipy.sparse import csr_array
 
@@ -216,9 +128,9 @@ def _tied(
     order = np.argsort(np.array(stands, dtype=int), kind="stable")
     owners = owner[np.array(stands, dtype=int)[order]]
     ends = np.flatnonzero(np.diff(np.append(owners, -1)) != 0) + 1
-    return TiedEffects(
-        full=full,
-        groups=groups,
+    return replace(
+        full,
+        _full=full,
         matrix=matrix.tocsc()[:, order].tocsr(),
         subsets=tuple(full.subsets[owners[end - 1]] for end in ends),
         offsets=(0, *ends.tolist()),
@@ -228,7 +140,7 @@ def _tied(
 
 
 @lru_cache(maxsize=32)
-def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None) -> TiedEffects:
+def _in_parts(model: ModelSpecification, full: Effects, tied: Effects | None) -> Effects:
     """Return the coordinates of the parts of the effects that a model's scores and levels keep."""
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
@@ -256,9 +168,9 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
     rotation = csr_array(block_diag(blocks)) if blocks else csr_array((0, 0))
     widths = np.diff(ends)
     kept = np.flatnonzero(widths)  # an interaction with waves has no coordinates
-    return TiedEffects(
-        full=full,
-        groups=tuple((scope,) for scope in full.scopes) if tied is None else tied.groups,
+    return replace(
+        full,
+        _full=full,
         matrix=rotation if tied is None else csr_array(tied.matrix @ rotation),
         subsets=tuple(effects.subsets[k] for k in kept),
         offsets=(0, *(ends[k + 1] for k in kept)),

@@ -239,7 +239,12 @@ class NetworkEstimate(Released):
                 "beta too rarely, is only in benchmarks/network_intervals.py."
             )
         probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        law = self._own(law, rng, settings)
+        if law is None:
+            law = self.law(rng, **settings)
+        else:
+            must = "stand alone: settings must not be given together with `law`, which is simulated already"
+            require(not settings, "law", must, ", ".join(settings), "leave out one of them")
+            EstimateLaw.checked(law).value_of(self)
         found = interval(law, self.inverse_temperature, prob)
         # notes are short, so that the table fits a screen of 80 columns
         which = "no" if self.network.field is None else "this"
@@ -267,15 +272,6 @@ class NetworkEstimate(Released):
     def posterior(self) -> NoReturn:
         """Refuse: an estimate has an interval, and no posterior any more."""
         raise AttributeError("NetworkEstimate.posterior was removed; use `interval(prob=...)`.")
-
-    def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
-        """Return the given distribution after a check that it is this estimate's, or else the simulated one."""
-        if law is None:
-            return self.law(rng, **settings)
-        both = "settings of a simulation must not be given together with `law`, which is simulated already"
-        require(not settings, "`law`", f"stand alone: {both}", ", ".join(settings), "leave out one of them")
-        EstimateLaw.checked(law).value_of(self)
-        return law
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence() + " The network itself is public."

@@ -9,8 +9,7 @@ from .continuous import (
     Within,
     noise_from_dict,
 )
-from .secure import SecureNoise, noise_source
-from .source import NoiseSource, SimulatedNoise
+from .source import NoiseSource, SecureNoise, SimulatedNoise, noise_source
 
 __all__ = [
     "DiscreteGaussian",

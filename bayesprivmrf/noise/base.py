@@ -146,10 +146,8 @@ class NoiseDistribution(ABC):
             The library has no class for the distribution of this sum.
         """
         what = f"a sum of {count} numbers with {self.name} noise"
-        must, remedy = (
-            "have one of the library's noise distributions",
-            "measure the numbers, on their own variables",
-        )
+        must = "have one of the library's noise distributions"
+        remedy = "measure the numbers, on their own variables"
         require(whole_number("count", count, 1) == 1, what, must, "none", remedy)
         return self
 
@@ -208,10 +206,8 @@ class NoiseDistribution(ABC):
         for name, value in values.items():
             must = "be a finite number or text, which a file can store"
             is_plain = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-            what, remedy = (
-                f"`{name}` of the noise distribution {self.name!r}",
-                "convert it in `__post_init__`",
-            )
+            what = f"`{name}` of the noise distribution {self.name!r}"
+            remedy = "convert it in `__post_init__`"
             require(is_plain, what, must, type(value).__name__, remedy)
         written = {"name": self.name, **values}
         try:
@@ -234,10 +230,8 @@ def checked_noise(name: str, law: Any) -> NoiseDistribution:
 
 def check_variance(law: NoiseDistribution) -> None:
     """Raise an `ArgumentError` if a distribution's variance is negative, infinite or NaN."""
-    must, remedy = (
-        "have a finite variance",
-        "tables are weighted by it: bound its tails, or correct `variance`",
-    )
+    must = "have a finite variance"
+    remedy = "tables are weighted by it: bound its tails, or correct `variance`"
     is_finite = 0 <= law.variance < math.inf
     require(is_finite, f"the noise distribution {law.name!r}", must, law.variance, remedy)
 

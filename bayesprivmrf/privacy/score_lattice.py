@@ -156,10 +156,8 @@ def perturbation_constants(
     """
     largest = float(np.abs(coupling.data).max())
     # squares and fourth powers of couplings must stay far from the limits of doubles
-    must, remedy = (
-        "be between 1e-100 and 1e+100 in size",
-        "change the unit of J, and with it the unit of beta",
-    )
+    must = "be between 1e-100 and 1e+100 in size"
+    remedy = "change the unit of J, and with it the unit of beta"
     is_usual = 1e-100 <= largest <= 1e100
     require(is_usual, "the largest coupling", must, f"{largest:g}", remedy, error=ModelError)
     is_known = calibration != "paper" or field is None
@@ -174,10 +172,8 @@ def perturbation_constants(
     lattice = lattice_coupling(coupling, step)
     offsets = lattice_offsets(lattice, field)
     size = abs(lattice)
-    is_fine, must = (
-        size.sum(axis=1).max() >= _SMALLEST_FIELD,
-        "be so large that couplings are not lost in the noise",
-    )
+    is_fine = size.sum(axis=1).max() >= _SMALLEST_FIELD
+    must = "be so large that couplings are not lost in the noise"
     require(is_fine, "epsilon", must, epsilon, "choose a larger budget")
     rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
     exact = score_sensitivity(size, calibration, field=field, offsets=offsets)

@@ -47,7 +47,7 @@ from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 
-# Addition to the range of a choice by floating point, in scales: see `bayesprivmrf.noise.source.choose_several`.
+# Addition to the range of a choice by floating point, in scales: see `bayesprivmrf.noise.NoiseSource.choose_several`.
 ROUNDING = 2.0**-39
 
 # Standard deviation of Gumbel noise, in scales: the noise on the scores of a choice.

@@ -18,7 +18,6 @@ made. This number is :math:`\prod_{v∈T∖S} 1/K_v` for a table on T that inclu
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,25 +37,6 @@ LARGEST_SUBSETS = 2**18
 
 # Relative eigenvalue below which no query determines a direction; larger than the rounding of the matrices
 _RANK = 1e-10
-
-
-class Forecast(ABC):
-    """Abstract forecast of the variances of tables that are fitted to noisy answers."""
-
-    @abstractmethod
-    def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Return the forecast for given precisions of the noise, one positive number for each query.
-
-        Returns
-        -------
-        total
-            Sum of the variances of all cells of the model's tables, records squared; infinite if the precisions
-            differ too much for the computation.
-        slopes
-            Minus the derivative of `total` by each precision, shape (queries,).
-        answers
-            Sum of the variances of all fitted answers to each query, shape (queries,).
-        """
 
 
 def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total: bool) -> Forecast | None:
@@ -79,8 +59,12 @@ def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total
     return _by_effects(model, kept, [one for one in diagonals if one is not None])
 
 
+# Both have one method, the variances of tables that are fitted to noisy answers
+type Forecast = ByEffects | _ByMatrices
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ByEffects(Forecast):
+class ByEffects:
     """Forecast from diagonal information.
 
     Parameters
@@ -98,7 +82,18 @@ class ByEffects(Forecast):
     spreads: FloatArray
 
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Return the forecast; see `Forecast.variance`."""
+        """Return the forecast for given precisions of the noise, one positive number for each query.
+
+        Returns
+        -------
+        total
+            Sum of the variances of all cells of the model's tables, records squared; infinite if the precisions
+            differ too much for the computation.
+        slopes
+            Minus the derivative of `total` by each precision, shape (queries,).
+        answers
+            Sum of the variances of all fitted answers to each query, shape (queries,).
+        """
         # each effect's variance is its number of coordinates over its information
         each = self.counts / (self.information.T @ precisions)
         slopes = self.information @ (self.spreads * each**2 / self.counts)
@@ -106,7 +101,7 @@ class ByEffects(Forecast):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _ByMatrices(Forecast):
+class _ByMatrices:
     """Forecast from the matrix G and the information of each query, shape (queries, r, r).
 
     Both are in a basis of the r directions that the queries determine.
@@ -116,6 +111,7 @@ class _ByMatrices(Forecast):
     information: FloatArray
 
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Return the forecast; see `ByEffects.variance`."""
         from scipy.linalg import cho_factor, cho_solve
 
         size = len(self.spread)

@@ -180,12 +180,6 @@ class BoundQuery:
         from scipy.sparse import csr_array
 
         model = self.model
-        if len(self.scopes) == 1:
-            home = model.parent(self.positions[0])
-            if model.scopes[home] == self.positions[0]:  # the clique has the same columns
-                own = self.matrix.tocsr()
-                columns = own.indices.astype(np.int64) + model.offsets[home]
-                return csr_array((own.data, columns, own.indptr), (len(self), model.size))
         # each column of the query becomes a column of the clique that holds its scope
         matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
@@ -249,12 +243,8 @@ class BoundQuery:
     @cached_property
     def is_pooled(self) -> bool:
         """True if a row reads more than one scope."""
-        if len(self.scopes) == 1:
-            return False
-        offsets, entries = CliqueTables.offsets_of(self.model.domain, self.scopes), self.matrix.tocoo()
-        rows, columns = entries.coords
-        read = np.unique(np.stack([rows, np.searchsorted(offsets, columns, side="right")]), axis=1)
-        return bool(np.bincount(read[0], minlength=1).max() > 1)
+        read = sum((np.diff(block.tocsr().indptr) > 0).astype(int) for block in self.blocks)
+        return bool(np.max(read, initial=0) > 1)
 
     def answers(self, tables: CliqueTables | np.ndarray) -> np.ndarray:
         """Return the query's answers on the model's tables of counts.

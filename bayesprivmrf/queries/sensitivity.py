@@ -21,8 +21,9 @@ derivations.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,8 +239,48 @@ def sensitivity(
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
-    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, differing=differing)
-    return stacked.sensitivity(is_integer=scales is None)
+    terms, is_exact, cards = [], True, model.cardinalities
+    for query, weight in zip(bound, weights, strict=True):
+        parts, is_separate = parts_of(query, norm, differing)
+        is_exact &= is_separate
+        for scope, columns, factor in parts:
+            found, is_joint = norm_tables(scope, columns, cards, norm, differing)
+            is_exact &= is_joint
+            terms += [reduced(variables, weight * factor * table) for variables, table in found]
+    # a table that does not depend on the records is a constant
+    constant = math.fsum(table.item() for variables, table in terms if not variables)
+    tables = [term for term in terms if term[0]]
+    if differing == 2:
+        # a variable whose states can be shifted without a change is fixed in the first record
+        tables = with_one_fixed(tables, cards)
+    # elimination finds the record, or pair of records, with the largest change
+    largest = largest_sum(tables, differing * len(cards))
+    power = constant + largest.value
+    rounding = (len(tables) + len(bound) + 16) * 2.0**-52
+    if scales is None and power < 2**53:  # sums of whole numbers below 2^53 are exact
+        rounding = 0.0
+    power *= 1 + rounding
+    is_exact &= largest.is_exact
+
+    def power_of(records: Sequence[Sequence[int]]) -> float:
+        """Return the p-th power of the norm for one record, or for a pair of records."""
+        moved = [float((np.abs(_moved(query, records)) ** norm).sum()) for query in bound]
+        return math.fsum(weight * each for weight, each in zip(weights, moved, strict=True))
+
+    p = len(cards)
+    neighbours = [largest.states[at * p : (at + 1) * p] for at in range(differing)]
+    if not is_exact:  # the bound is exact after all if some neighbors attain it
+        # in records whose variables have equal codes, all pooled scopes fall into one cell
+        codes = {0, 1, max(cards, default=1) - 1}
+        alike = [[min(code, states - 1) for states in cards] for code in codes]
+        neighbours = max([neighbours, *map(list, product(alike, repeat=differing))], key=power_of)
+        is_exact = power_of(neighbours) * (1 + 4 * rounding) >= power
+    domain = model.domain
+    named = [
+        {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
+        for record in neighbours
+    ]
+    return Sensitivity(norm=norm, power=power, is_exact=is_exact, neighbours=tuple(named))
 
 
 def _of_person(found: Sensitivity, at_most: int) -> Sensitivity:
@@ -247,77 +288,6 @@ def _of_person(found: Sensitivity, at_most: int) -> Sensitivity:
     power = found.power * at_most**found.norm
     is_whole = found.power == math.floor(found.power) and power < 2**53
     return replace(found, power=power if is_whole else power * (1 + 2.0**-51))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Stacked:
-    """Stacked queries with the weights of their p-th powers, and the number of records by which neighbors differ."""
-
-    model: ModelSpecification
-    queries: list[BoundQuery]
-    weights: list[float]
-    norm: int
-    differing: int
-
-    def sensitivity(self, *, is_integer: bool) -> Sensitivity:
-        constant, tables, is_exact = self._all_tables()
-        if self.differing == 2:
-            # a variable whose states can be shifted without a change is fixed in the first record
-            tables = with_one_fixed(tables, self.model.cardinalities)
-        # elimination finds the record, or pair of records, with the largest change
-        found = largest_sum(tables, self.differing * len(self.model.cardinalities))
-        power = constant + found.value
-        rounding = (len(tables) + len(self.queries) + 16) * 2.0**-52
-        if is_integer and power < 2**53:  # sums of whole numbers below 2^53 are exact
-            rounding = 0.0
-        power *= 1 + rounding
-        is_exact &= found.is_exact
-        neighbours = self._records(found.states)
-        if not is_exact:  # the bound is exact after all if some neighbors attain it
-            guesses = [neighbours, *map(self._records, self._equal_codes())]
-            neighbours = max(guesses, key=self._power)
-            is_exact = self._power(neighbours) * (1 + 4 * rounding) >= power
-        domain = self.model.domain
-        named = [
-            {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
-            for record in neighbours
-        ]
-        return Sensitivity(norm=self.norm, power=power, is_exact=is_exact, neighbours=tuple(named))
-
-    def _all_tables(self) -> tuple[float, list[Table], bool]:
-        """Return a constant and tables whose sum is the p-th power of the norm, or a bound; and True if exact."""
-        constants, tables, is_exact, cards = [], [], True, self.model.cardinalities
-        for query, weight in zip(self.queries, self.weights, strict=True):
-            parts, is_separate = parts_of(query, self.norm, self.differing)
-            is_exact &= is_separate
-            for scope, columns, factor in parts:
-                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.differing)
-                is_exact &= is_joint
-                for variables, table in found:
-                    kept, least = reduced(variables, weight * factor * table)
-                    if kept:
-                        tables.append((kept, least))
-                    else:
-                        constants.append(least.item())
-        return math.fsum(constants), tables, is_exact
-
-    def _records(self, states: Sequence[int]) -> list[list[int]]:
-        """Split the states of all variables into records."""
-        p = len(self.model.cardinalities)
-        return [list(states[at * p : (at + 1) * p]) for at in range(self.differing)]
-
-    def _power(self, records: Sequence[Sequence[int]]) -> float:
-        """Return the p-th power of the norm for one record, or for a pair of records."""
-        return math.fsum(
-            weight * float((np.abs(_moved(query, records)) ** self.norm).sum())
-            for query, weight in zip(self.queries, self.weights, strict=True)
-        )
-
-    def _equal_codes(self) -> Iterator[list[int]]:
-        """Yield records whose variables have equal codes, so that they fall into one cell of all pooled scopes."""
-        largest = max(self.model.cardinalities, default=1) - 1
-        codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
-        yield from codes if self.differing == 1 else (one + other for one in codes for other in codes)
 
 
 def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 from bayesprivmrf.checks import one_of, positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.gradient_ascent import drawn_noises
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.dpsgd import DPSGD, AscentPlan, read_possible
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
@@ -180,7 +179,9 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
             for trial, multiplier in zip(trials, noise.steps, strict=True)
         )
         smallest = min(plan.smallest_scale for plan in plans)
-        require_fine_lattice(drawn_noises([plan.ascent for plan in plans]), smallest, epsilon, self.delta)
+        require_fine_lattice(
+            1 + sum(plan.ascent.drawn_noises for plan in plans), smallest, epsilon, self.delta
+        )
         declared = self._declared(plans[0].specification)
         return SearchPlan(**declared, trials=plans, epsilon=epsilon, one_alone=one_alone)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise.source import noise_source
 from bayesprivmrf.privacy.objective_perturbation import Calibration
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
 

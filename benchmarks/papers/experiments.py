@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
-from bayesprivmrf.noise.secure import noise_source
+from bayesprivmrf.noise.source import noise_source
 
 from .cells import Cell, Row, generator_of
 from .estimators import PRIVATE, private_estimates, summary

@@ -127,11 +127,6 @@ class PaperIsing(PaperRegressions):
         return Exposure.of_logistic(len(self.cardinalities))
 
     @property
-    def radius(self) -> float:
-        """Twice the width."""
-        return 2 * self.width
-
-    @property
     def share(self) -> float:
         """The paper's budget of one regression, nats."""
         return self.rho / len(self.cardinalities)

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.lower_bounds import reach
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import PrivacyGuarantee
+
+from .lower_bounds import reach
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork

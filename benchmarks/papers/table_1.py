@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bayesprivmrf.learning.lower_bounds import Goal
+from .lower_bounds import Goal
 
 type Privacy = Literal["none", "approximate", "zero-concentrated", "pure"]
 

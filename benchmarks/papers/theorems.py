@@ -12,8 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bayesprivmrf.learning.lower_bounds import Goal, Task
-
+from .lower_bounds import Goal, Task
 from .table_1 import Privacy
 
 

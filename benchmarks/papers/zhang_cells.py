@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.learning.lower_bounds import Task, packing_records
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 from .cells import Cell, Row, generator_of
 from .hard_instances import Grouped, fingerprinting_error, random_means, random_member
+from .lower_bounds import Task, packing_records
 from .zhang_learners import REPLACE_ONE, learned_couplings, released
 
 SIZE = 0.5

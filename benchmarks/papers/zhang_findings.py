@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.lower_bounds import Task
 from bayesprivmrf.plots.style import GRAY, panels, tidy
 
 from .drawing import marked, on_log_axes
+from .lower_bounds import Task
 from .theorems import Slopes, for_algorithm
 from .zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
 from .zhang_learners import EXACT

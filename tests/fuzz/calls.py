@@ -447,8 +447,6 @@ def _learned(network: Any) -> list[Target]:
         Target(name="LearnedRegression.probability", call=regression.release(variables, data, rng=1).probability,
                arguments={"states": {"b": 0, "c": True}}),
         Target(name="ReleasedParities.fit", call=parities.fit, arguments={"order": 2, "ridge": 0.1}),
-        Target(name="simulated_indicators", call=learning.simulated_indicators, arguments={
-            "size": 5, "rng": 1, "variables": 8}),
         Target(name="simulated_survey", call=learning.simulated_survey, arguments={"size": 5, "rng": 1}),
     ]  # fmt: skip
     for model in models:

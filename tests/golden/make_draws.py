@@ -142,7 +142,7 @@ def learned() -> dict[str, Found]:
 
 def networks() -> dict[str, Found]:
     """Outcomes drawn on a network, and what is inferred from them."""
-    from bayesprivmrf.learning import simulated_indicators, simulated_survey
+    from bayesprivmrf.learning import simulated_survey
     from bayesprivmrf.network import EstimateLaw, IsingNetwork
 
     network = IsingNetwork.from_graph(network_edges(), "mean-degree")
@@ -167,11 +167,6 @@ def networks() -> dict[str, Found]:
     found["an estimate's law"] = {
         "rows": noted(np.asarray(law.sorted_rows)),
         "interval": [float(ends.loc["beta", end]) for end in ("lower", "upper")],
-    }
-    indicators = simulated_indicators(50, rng=6, variables=6)
-    found["simulated indicators"] = {
-        "records": noted(indicators.simulated),
-        "monomials": noted(indicators.monomials),
     }
     survey = simulated_survey(50, rng=6)
     found["simulated survey"] = {

@@ -22,7 +22,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
 from bayesprivmrf.inference.asked import Asked
 from bayesprivmrf.inference.noise_aware import answers_per_record, standard_errors
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import declared_independences

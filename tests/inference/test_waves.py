@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.drawn import formulation_on
-from inference.posterior.engines import NormalEffects, RecordEngine
+from inference.posterior.engines import NormalEffects
 from inference.posterior.enumeration import compositions
 from inference.posterior.test_exact_effects import populations
 from scipy.special import gammaln
@@ -81,9 +81,7 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     total, model = 5, specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     values, law = [np.array([3.0, 0.0, 0.5, -1.0]), np.array([0.5, 1.0, -0.5, 2.0])], Laplace(1.0)
     waves = [NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law) for v in values]
-    formulation = RecordEngine(
-        prior=NormalEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
-    )
+    formulation = NormalEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
     prior = populations(formulation, 8000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     assert prior == pytest.approx(share[:, :, np.newaxis] * p[:, np.newaxis], abs=1e-12)
@@ -120,7 +118,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
         for v, size in zip(values, sizes, strict=True)
     ]
     formulation = formulation_on(gather(waves, population="waves"), 10, scale=1.0)
-    assert formulation.prior.keeps_sums
+    assert formulation.keeps_sums
     prior = populations(formulation, 20_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     parts, firsts = [], []

@@ -275,8 +275,8 @@ def test_impossible_cells_stay_impossible_and_get_no_noise():
     chosen = ascent(specification=public)
     path = chosen.run(codes, np.ones(len(codes), int), 10.0, source(10))
     np.testing.assert_array_equal(np.isneginf(path.potentials), ~public.possible)
-    assert gradient_ascent.drawn_noises([chosen]) == 1 + 30 * (public.size - 1)
-    assert gradient_ascent.drawn_noises([ascent(), ascent(steps=3)]) == 1 + 33 * MODEL.size
+    assert chosen.drawn_noises == 30 * (public.size - 1)
+    assert ascent(steps=3).drawn_noises == 3 * MODEL.size
 
 
 def test_a_learning_rate_that_is_far_too_large_is_bounded_and_says_so():

@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe import UNIT, SoftmaxRegressions, default_steps
+from bayesprivmrf.learning.frank_wolfe import UNIT, SoftmaxRegressions
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
@@ -221,11 +221,15 @@ def test_an_audit_passes_the_softmax_scale_and_catches_nine_tenths_of_it(share, 
 
 
 def test_default_steps_grow_with_the_signal_and_never_fall_below_ten():
-    exposure = Exposure.of_logistic(50)
-    assert default_steps(1.0, 2.0, exposure, 1.0, ADD) == 10
-    few, many = (default_steps(n, 2.0, exposure, 1.0, ADD) for n in (1e5, 8e5))
-    assert many == pytest.approx(4 * few, rel=0.02)
-    assert default_steps(1e5, 2.0, exposure, 4.0, REPLACE) == few
+    def steps(total, rho=1.0, adjacency=ADD):
+        fitted = frank_wolfe.PairwiseByPairs(
+            cardinalities=(2,) * 50, eligible=~np.eye(50, dtype=bool), width=1.0, rho=rho, adjacency=adjacency
+        )
+        return fitted.steps_for(total)
+
+    assert steps(1.0) == 10
+    assert steps(8e5) == pytest.approx(4 * steps(1e5), rel=0.02)
+    assert steps(1e5, rho=4.0, adjacency=REPLACE) == steps(1e5)
 
 
 # recovery

@@ -94,7 +94,7 @@ def test_couplings_and_fields_of_any_alphabet_say_the_same_distribution():
 @pytest.mark.parametrize(
     ("model", "remedy"),
     [
-        (monomials(order=3), "use `monomials`"),
+        (monomials(order=3), "3 variables; use `potentials`"),
         (potentials(cliques=(("a", "z", 0), ("lonely",))), "3 variables; use `potentials`"),
         (potentials(impossible=((("a", 1), ("z", "no")),)), "impossible cells; use `potentials`"),
     ],
@@ -165,7 +165,7 @@ def test_labels_say_which_entry_of_the_vector_a_coupling_or_field_is(make):
                 table = held[variables if of == "couplings" else variables[0]]
                 codes = [MIXED.code(v, state) for v, state in zip(variables, states, strict=True)]
                 expected = table.values[tuple(codes)]
-            assert value == float(expected)
+            assert value == pytest.approx(float(expected), abs=1e-12)
     pairs = {frozenset(model.labels("couplings")[k][:2]) for k in range(len(model.labels("couplings")))}
     assert len(pairs) == 6
 

@@ -67,7 +67,6 @@ def test_features_are_the_parities_and_may_be_made_block_by_block():
     lazy = regressions_module.ParityCodes(codes, features)
     assert (lazy[:] == expected).all()
     assert (lazy[3:7] == expected[3:7]).all()
-    assert lazy[3:7] is lazy[3:7]
     one, other = (
         frank_wolfe.LogisticRegressions(
             frank_wolfe.Design(codes=columns, cardinalities=(2,) * len(features)),

@@ -13,7 +13,8 @@ from marginals.models import AWKWARD, brute, joint_of
 from scipy import stats
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.marginals import forecast, marginal_engine, marginal_of, ordering, sample
+from bayesprivmrf.marginals import forecast, marginal_engine, marginal_of, sample
+from bayesprivmrf.marginals.layout import elimination_order
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_treewidth_of_graphs_where_it_is_known(graph, treewidth):
 
 def test_the_order_holds_every_variable_with_a_choice_once():
     for cards, scopes in AWKWARD.values():
-        order = ordering.elimination_order(cards, scopes)
+        order = elimination_order(cards, scopes)
         assert sorted(order) == sorted({v for scope in scopes for v in scope if cards[v] > 1})
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import InterruptionWarning, PrivacyError
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models import LearnedSolution
 from bayesprivmrf.mechanisms import (
     DPSGD,
     GaussianStatistics,

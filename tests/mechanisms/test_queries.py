@@ -454,16 +454,12 @@ def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():
     assert preview.attrs["forecast_variance"] < preview.attrs["even_forecast_variance"]
 
 
-def test_the_preview_of_tables_says_what_an_uneven_split_would_gain():
+def test_tables_as_queries_are_measured_no_worse_than_with_an_even_split():
     network = bpm.declare({"a": range(2), "b": range(3), "c": range(30)}, [("a", "b"), ("c",)])
     plain = GaussianStatistics(rho=0.01).preview(network)
-    assert plain.attrs["gain"] > 0
-    split = GaussianStatistics(rho=0.01, weights=plain.attrs["best_weights"]).preview(network)
-    assert split.attrs["gain"] == pytest.approx(0, abs=1e-3)
     alone = [q.table(*clique) for clique in plain["clique"]]
     variances = GaussianStatistics(rho=0.01, queries=alone).preview(network).attrs
-    gain = 1 - variances["forecast_variance"] / variances["even_forecast_variance"]
-    assert plain.attrs["gain"] == pytest.approx(gain, rel=0.05)
+    assert variances["forecast_variance"] < variances["even_forecast_variance"]
 
 
 def test_the_preview_of_queries_compares_with_a_guessed_total():

@@ -168,7 +168,7 @@ def test_scales_that_opendp_never_accepts_end_in_an_error():
             return 2.0 * distance
 
     with pytest.raises(ArgumentError, match="must keep to it"):
-        calibration._rounded_up(Costly, [1.0], 1.0, 1)
+        calibration._rounded_up(Costly, [1.0], "epsilon", 1.0, 1)
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, True])

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bayesprivmrf.marginals import Layout
 from bayesprivmrf.model import consistent_projection, minimum_norm_potentials
-from bayesprivmrf.model.cliques import split_tables
 
 MODELS = {
     "tree": ((2, 3, 2), ((0, 1), (2, 1))),
@@ -18,7 +18,7 @@ MODELS = {
 
 
 def log_joint(cards, scopes, potentials):
-    tables = split_tables(cards, scopes, potentials)
+    tables = Layout.build(cards, scopes).tables(potentials)
     states = product(*map(range, cards))
     return np.array(
         [sum(t[tuple(x[v] for v in s)] for t, s in zip(tables, scopes, strict=True)) for x in states]
@@ -60,7 +60,7 @@ def test_weighted_projection_with_fixed_total_satisfies_its_optimality_condition
     values = rng.normal(size=joint.shape[1])
     weights = rng.uniform(0.2, 5, size=len(scopes))
     result = consistent_projection(cards, scopes, values, weights=list(weights), total=7.0)
-    tables = split_tables(cards, scopes, result)
+    tables = Layout.build(cards, scopes).tables(result)
     assert [pytest.approx(7.0)] * len(tables) == [t.sum() for t in tables]
     sizes = [t.size for t in tables]
     gradient = np.repeat(weights, sizes) * (result - values)

@@ -13,7 +13,7 @@ from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import DiscreteLaplace, NoiseLaw
-from bayesprivmrf.noise.secure import require_releasable
+from bayesprivmrf.noise.source import require_releasable
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 MODEL = ModelSpecification(domain=Domain.from_states({"a": [0, 1], "b": [0, 1]}), cliques=(("a",), ("b",)))

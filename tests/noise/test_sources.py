@@ -12,7 +12,8 @@ from scipy import stats
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.mechanisms import base
-from bayesprivmrf.noise import SecureNoise, SimulatedNoise, discrete, noise_source, secure
+from bayesprivmrf.noise import SecureNoise, SimulatedNoise, discrete, noise_source
+from bayesprivmrf.noise import source as secure
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 
 # The secure source cannot be seeded, so its test may fail by chance: once in a million runs.
@@ -149,14 +150,14 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
 
 def test_no_other_generator_stands_where_mechanisms_could_take_it():
     # NumPy's is in the laws' simulated draws and the simulated source, and in the type of a mechanism's `rng`
-    seeded = {"base.py", "continuous.py", "discrete.py", "secure.py", "source.py", "within.py"}
+    seeded = {"base.py", "continuous.py", "discrete.py", "source.py", "within.py"}
     rooms = Path(secure.__file__).parent, Path(base.__file__).parent
     paths = [path for room in rooms for path in room.rglob("*.py")]
     assert len(paths) > 20
     for path in paths:
         names = names_in(ast.parse(path.read_text(encoding="utf-8")))
         assert not {"secrets", "SystemRandom", "Random"} & names
-        assert "urandom" not in names or path.name == "secure.py"
+        assert "urandom" not in names or path.name == "source.py"
         if path.name not in seeded:
             assert not {"random", "default_rng", "Generator"} & names, path
 

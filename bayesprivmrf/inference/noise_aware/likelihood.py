@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import cast
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.model.ties import TiedEffects
 from bayesprivmrf.noise.kernels import by_kernel
 
 # Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
@@ -182,7 +180,7 @@ class MeanCounts:
     inference: Inference = "exact"
 
     @property
-    def effects(self) -> Effects | TiedEffects:
+    def effects(self) -> Effects:
         """Coordinates of the model's potentials."""
         return self.evidence.family.effects
 
@@ -240,7 +238,7 @@ class MeanCounts:
                 f"{rows.shape[0]:,} noisy numbers of a model with ties, scores or waves are more than "
                 f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
             )
-        missed = (cast(TiedEffects, self.effects).missed(row) for row in rows.toarray().astype(float))
+        missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
         # a smaller part of a measured number, in zero-sum coordinates, is a rounding error
         return max(missed, default=0.0) < 1e-9
 

@@ -44,7 +44,6 @@ from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, Sampled
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.model.ties import TiedEffects
 
 # τ_0: the scale expected before any release, nats
 LOCATION = 0.4
@@ -80,7 +79,7 @@ class EffectsPrior:
         τ_0, σ_c, σ_o and σ_e of the module's formula; the first is positive, the others may be 0.
     """
 
-    effects: Effects | TiedEffects
+    effects: Effects
     location: float = LOCATION
     spread_in_common: float = SPREAD_IN_COMMON
     spread_between_orders: float = SPREAD_BETWEEN_ORDERS

@@ -1,8 +1,9 @@
-"""Choice of the posterior engine, the cheapest one by forecast that supports the release and the settings; its run.
+"""Choice of the posterior engine, the first one in order of preference that supports the release and the settings.
 
 The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Only under
-Dirichlet rows is their work forecast. Under normal effects whole records serve what relaxed counts do not support.
+steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Under Dirichlet
+rows whole records are preferred where they mix about as fast. Under normal effects they serve what relaxed counts do
+not support.
 
 Whole records are sampled by their own engine, relaxed counts by nutpie or by PyMC's NUTS. PyMC samples the model that
 `Posterior.pymc_model` returns, to check nutpie: its derivative has kinks, which nutpie follows in a smoothed form.
@@ -13,16 +14,15 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
 from bayesprivmrf.compiled import is_watched
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import (
     MEMORY,
@@ -34,9 +34,9 @@ from bayesprivmrf.inference.posterior.formulation import (
     Sampler,
     require_posterior_memory,
 )
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.chains import MOVES
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.prior import Rows
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine, Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
@@ -57,8 +57,10 @@ if TYPE_CHECKING:
 type Formulation = RecordEngine | RelaxedCounts
 """Posterior of one evidence: a prior, latent numbers that a sampler moves, and the marginals that follow."""
 
-type _Engine = tuple[Callable[[Evidence, LatentCounts], BayesPrivMRFError | None], Callable[[], Formulation]]
-"""Function that returns the reason to refuse a release or a setting, or None; and the constructor."""
+# Largest N b² (C/2)³ with which whole records are preferred, for N records, C cliques, and noise of scale b >= 1. A
+# visit of a record changes a count by one, and the noise of each clique may reject it. In the benchmark
+# `engine_choice`, with b >= 0.5, the preferred engine takes at most 1.5 seconds more for 400 effective draws
+_FEW = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,25 +101,23 @@ class Choice:
         # only the engine of whole records supports exact counts and bounds
         if asked == "auto" and (evidence.has_bounds or evidence.is_exact.any()):
             asked = "exact"
-        of_prior = self._engines()
-        engines = {name: engine for name, engine in of_prior.items() if asked in ("auto", name)}
-        reasons = {name: refuses(evidence, self.asked) for name, (refuses, _) in engines.items()}
-        made = {name: engines[name][1] for name, reason in reasons.items() if reason is None}
-        if not made:
-            raise next(reason for reason in reasons.values() if reason)
-        require_posterior_memory(evidence, self.draws, needs_marginals="log-linear" in of_prior)
-        chosen = next(iter(made.values()))()
-        if len(made) > 1 and "hyper-dirichlet" in made:
-            # the forecast was never fitted to queries on several cliques
-            is_forecast = len(evidence.specification.scopes) == 1 or evidence.queries is None
-            whole, relaxed = cast("RecordEngine", chosen), cast("HyperDirichlet", made["hyper-dirichlet"]())
-            chosen = whole if is_forecast and whole.work <= relaxed.work else relaxed
+        of_prior, given = self._engines()
+        engines = [engine for engine in of_prior if asked in ("auto", engine.name.lower())]
+        reasons = [engine.refuses(evidence, self.asked) for engine in engines]
+        if None not in reasons:
+            raise reasons[-1]
+        require_posterior_memory(evidence, self.draws, needs_marginals="scale" in given)
+        engine = engines[reasons.index(None)]
+        chosen = engine(**given)
+        if engine is Rows and len(evidence.specification.scopes) == 1:
+            table = TableEngine(**given)
+            chosen = chosen if table.bounds is None else table
         if isinstance(chosen, RecordEngine):
             self._require_records(chosen)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
-        """Name a formulation to try if the chosen one does not mix; None if none would mix within `WORK`."""
+        """Name a formulation to try if the chosen one does not mix; None if none would."""
         if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
@@ -125,10 +125,7 @@ class Choice:
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
-        # where visiting each record once takes more than 100 sweeps, forecasts of whole records are far too low
-        # (benchmark `engine_choice`)
-        is_many = exact.bytes_a_record > 0 and exact.first_total > 100 * MOVES
-        return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
+        return "exact" if exact.bytes_a_record == 0 or exact.first_total <= MOVES else None
 
     def _require_records(self, chosen: RecordEngine) -> None:
         """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""
@@ -144,8 +141,8 @@ class Choice:
         what = f"{self.chains} chains of {chosen.first_total:,} whole records"
         require_memory(what, needed, remedy, MEMORY)
 
-    def _engines(self) -> dict[str, _Engine]:
-        """Return the engines of the requested prior, or of the model's default prior, in order of preference."""
+    def _engines(self) -> tuple[list[Any], dict[str, Any]]:
+        """Return the engines of the requested or default prior, in order of preference, and their arguments."""
         asked, evidence, model = self.asked, self.evidence, self.evidence.specification
         given: dict[str, Any] = {
             "evidence": evidence,
@@ -153,46 +150,38 @@ class Choice:
             "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
             "total_range": asked.total_range,
         }
-        rows: dict[str, Any] = given | {"concentration": asked.concentration}
         if model.shares_transitions and asked.formulation in ("auto", "exact"):
             from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 
-            return {"exact": (_refuse_scale, lambda: RecordEngine(prior=SharedTransitions(**rows)))}
+            return [SharedTransitions], given | {"concentration": asked.concentration}
         is_free = not (model.is_restricted or model.levels or model.ordinal)
         if asked.formulation == "hyper-dirichlet" or (
             asked.formulation != "log-linear" and is_free and is_decomposable(evidence)
         ):
-            return {
-                "exact": (HyperDirichlet.refuses_prior, partial(_whole_rows, rows)),
-                "hyper-dirichlet": (HyperDirichlet.refuses, partial(HyperDirichlet, **rows)),
-            }
+            engines = [Rows, HyperDirichlet] if _mixes(evidence) else [HyperDirichlet, Rows]
+            return engines, given | {"concentration": asked.concentration}
         # loading these compiles marginal inference, which Dirichlet rows do not need
         from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
-        effects: dict[str, Any] = given | {"scale": asked.scale}
-        return {
-            "log-linear": (LogLinear.refuses, partial(LogLinear, **effects)),
-            "exact": (LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**effects))),
-        }
+        return [LogLinear, NormalEffects], given | {"scale": asked.scale}
 
 
-def _whole_rows(rows: dict[str, Any]) -> RecordEngine:
-    """Return the engine of whole records under Dirichlet rows; that of one table if its moves reach every table."""
-    prior = Rows(**rows)
-    if len(prior.evidence.specification.scopes) == 1 and (table := TableEngine(prior=prior)).reaches_all:
-        return table
-    return RecordEngine(prior=prior)
-
-
-def _refuse_scale(evidence: Evidence, asked: LatentCounts) -> ArgumentError | None:
-    """Return the reason why shared Dirichlet rows do not support the settings, or None."""
-    if asked.scale is None:
-        return None
-    return ArgumentError(
-        "`scale` is a prior scale of log-linear effects, and a chain with shared transitions has Dirichlet rows; "
-        "leave it out."
-    )
+def _mixes(evidence: Evidence) -> bool:
+    """Return True if whole records with Dirichlet rows mix about as fast as relaxed counts."""
+    cliques = len(evidence.specification.scopes)
+    if cliques > 1:
+        noise = max((law.scale for law in evidence.noise), default=0.0)
+        is_few = evidence.total * max(noise, 1.0) ** 2 * (cliques / 2) ** 3 <= _FEW
+        # counts behind noise of scale 0.1 are nearly certain, so few records move
+        is_few |= noise <= 0.1 and evidence.total <= 1e6
+        # queries were not compared
+        return is_few and evidence.queries is None
+    # one table moves by steps of the size of the noise; parts of a sum whose cells were not measured need many
+    measured = MeasuredCells.of(evidence)
+    is_alone = np.bincount(measured.sums, minlength=1)[measured.sums] == 1
+    is_known = np.isin(np.arange(measured.cells.size), measured.sources[is_alone])
+    return evidence.total <= _FEW or bool(is_known.all())
 
 
 # settings of ``pymc.sample`` and ``pymc.NUTS`` that `fit` does not set itself
@@ -317,13 +306,11 @@ def _with_steps_that_hold(
     for acceptance in ladder if given is None else [given]:
         last = given is not None or acceptance == ladder[-1]
 
-        def is_repeated(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
-            return not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK
-
-        def may_stop(sampled: Sampled, is_repeated: Callable[[Sampled], bool] = is_repeated) -> bool:
+        def may_stop(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
             mixing = sampled.mixing
             is_done = sampled.is_interrupted or (mixing is not None and is_mixed(mixing, how["chains"]))
-            return is_done or is_repeated(sampled)
+            # a run that will be repeated need not mix
+            return is_done or (not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK)
 
         own = {**settings, "target_accept": acceptance}
         try:

@@ -25,18 +25,11 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import exact as compiled
 from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals.exact import CompiledEngine, build, collect, distribute, prepare, tangent
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects
 
-_collect, _distribute, _prepare, _tangent = (
-    compiled.collect,
-    compiled.distribute,
-    compiled.prepare,
-    compiled.tangent,
-)
 # positions in the sizes of `Plan.data`
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _SIZE = range(7)
 
@@ -60,7 +53,7 @@ class Plan:
         Exact marginals need too much memory.
     """
 
-    effects: Effects | TiedEffects
+    effects: Effects
     base: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -71,9 +64,9 @@ class Plan:
     def data(self) -> tuple[np.ndarray, ...]:
         """Arrays of the plan, which compiled functions take as one tuple."""
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
-        compiled.build("prepare", "collect", "distribute", "tangent")
+        build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-        if not isinstance(engine, compiled.CompiledEngine):
+        if not isinstance(engine, CompiledEngine):
             raise ModelError(
                 "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
@@ -113,7 +106,7 @@ class Plan:
         return log_partition_, mu, mean, square
 
 
-def _sparse(effects: Effects | TiedEffects) -> Any:
+def _sparse(effects: Effects) -> Any:
     """Return D as a sparse matrix by rows; dense columns are made in chunks, which limits the memory."""
     from scipy.sparse import csr_array, hstack
 
@@ -144,8 +137,8 @@ def _sweep(beta, plan, work, scales):
     code, maps, bounds, _, sizes, _, support, base, _, _, _ = plan
     flat = _forward(beta, plan)
     # flags are compared numbers: each literal would be compiled separately
-    tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
-    rest = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0)
+    tops, _ = prepare(flat, bounds, work, sizes[_STEPS] >= 0)
+    rest = collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0)
     return tops + rest + base[-1]
 
 
@@ -176,7 +169,7 @@ def _marginals(beta, plan):
     # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
-    _distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mu)
+    distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mu)
     return mu[: sizes[_CELLS]].copy(), value, state
 
 
@@ -209,9 +202,7 @@ def _covariance_product(state, vector, plan):
     for c in constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
-    _tangent(
-        code, sizes[_STEPS], maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change
-    )
+    tangent(code, sizes[_STEPS], maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change)
     return change
 
 

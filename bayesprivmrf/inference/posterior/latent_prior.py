@@ -44,7 +44,6 @@ from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPri
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.model.ties import TiedEffects
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +68,7 @@ class LatentPrior:
     total_range: tuple[float, float]
 
     @cached_property
-    def effects(self) -> Effects | TiedEffects:
+    def effects(self) -> Effects:
         """Coordinates of the potentials."""
         return self.evidence.family.effects
 

@@ -1,5 +1,5 @@
 from .atoms import Atoms, choose_atoms
-from .by_regressions import ByRegressions, FrankWolfeFit, SparseLogistic, default_steps, singles_plan
+from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
 from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import (
@@ -10,7 +10,13 @@ from .node_regressions import (
     NodeRegressions,
     frank_wolfe,
 )
-from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax, SoftmaxRegressions
+from .pairwise import (
+    OneRegression,
+    PairwiseByPairs,
+    PairwiseByRegressions,
+    PairwiseBySoftmax,
+    SoftmaxRegressions,
+)
 
 __all__ = [
     "LARGEST_STEPS",
@@ -22,15 +28,14 @@ __all__ = [
     "LogisticRegressions",
     "MonomialsByRegressions",
     "NodeRegressions",
+    "OneRegression",
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
     "SoftmaxRegressions",
-    "SparseLogistic",
     "Target",
     "choose_atoms",
     "curved_limits",
-    "default_steps",
     "frank_wolfe",
     "share_of_both",
     "singles_plan",

@@ -27,13 +27,8 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.frank_wolfe.node_regressions import (
-    LARGEST_STEPS,
-    Design,
-    LogisticRegressions,
-    frank_wolfe,
-)
-from bayesprivmrf.learning.models.parameters import SavedMap
+from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
+from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -138,30 +133,6 @@ def fit_fields(
     return FittedFields(fields=np.concatenate(fields), agrees=agrees, details=details)
 
 
-# Factor of `default_steps` for logistic regressions; measured, see docs/explanation/frank-wolfe.md
-STEPS_OF_LOGISTIC = 0.11
-
-
-def default_steps(
-    total: float,
-    radius: float,
-    exposure: Exposure,
-    rho: float,
-    adjacency: Adjacency,
-    factor: float = STEPS_OF_LOGISTIC,
-) -> int:
-    r"""Return the number of steps T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
-
-    The excess loss per record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where
-    :math:`\kappa_1` is the noise multiple of a single step. This form minimizes it. The factor was measured
-    (docs/explanation/frank-wolfe.md).
-    """
-    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
-    steps = math.ceil(factor * signal ** (2 / 3))
-    # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
-    return min(max(steps, 10), LARGEST_STEPS)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ByRegressions(SavedMap, ABC):
     r"""Abstract learning map by one or more private regressions for each node.
@@ -175,7 +146,7 @@ class ByRegressions(SavedMap, ABC):
     adjacency
         Neighboring relation.
     steps
-        Number of steps T, or ``None`` for `default_steps` of the number of records.
+        Number of steps T, or ``None`` for that of `steps_for`.
     singles
         Noise of the sums or tables of single variables, with a budget of its own, to which the fields are refitted;
         ``None`` to keep the fields of the regressions.
@@ -187,7 +158,8 @@ class ByRegressions(SavedMap, ABC):
     steps: int | None = None
     singles: DiscreteGaussian | None = None
 
-    _steps_factor: ClassVar[float] = STEPS_OF_LOGISTIC
+    # factor of the default steps of logistic regressions; measured, see docs/explanation/frank-wolfe.md
+    _steps_factor: ClassVar[float] = 0.11
 
     @property
     @abstractmethod
@@ -195,14 +167,9 @@ class ByRegressions(SavedMap, ABC):
         """Exposure of the choices to one record."""
 
     @property
-    def bound(self) -> float:
-        """Declared bound on the size of each variable's parameters: the width."""
-        return self.width
-
-    @property
-    @abstractmethod
     def radius(self) -> float:
-        """Radius of each regression's ball."""
+        """Radius of each regression's ball: twice the width, because log odds of spins are twice the couplings."""
+        return 2 * self.width
 
     @property
     @abstractmethod
@@ -254,11 +221,19 @@ class ByRegressions(SavedMap, ABC):
         }
 
     def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused if T is a setting."""
+        r"""Return T for a public or noisy number of records n, which is unused if T is a setting.
+
+        The default is a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10. The excess loss per record after T
+        steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where :math:`\kappa_1` is the noise multiple of
+        a single step. This form minimizes it. The factor was measured (docs/explanation/frank-wolfe.md).
+        """
         if self.steps is not None:
             return self.steps
         assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor)
+        signal = self.radius * total / self.multiple(1)
+        steps = math.ceil(self._steps_factor * signal ** (2 / 3))
+        # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
+        return min(max(steps, 10), LARGEST_STEPS)
 
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""
@@ -300,96 +275,3 @@ class ByRegressions(SavedMap, ABC):
         except BaseException as error:
             remember(error)  # keep the fields of the regressions
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SparseLogistic:
-    r"""Log-odds of one two-state variable given the others, :math:`c + \sum_j w_j(x_j)`, each w adding to 0.
-
-    Parameters
-    ----------
-    cardinalities
-        States of each variable, the target's among them.
-    target
-        Position of the variable to explain, of two states.
-    radius
-        R, of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
-    rho
-        Budget, nats.
-    adjacency
-        Neighboring relation.
-    steps
-        T, or ``None`` for `default_steps` of the number of records.
-    """
-
-    cardinalities: tuple[int, ...]
-    target: int
-    radius: float
-    rho: float
-    adjacency: Adjacency
-    steps: int | None = None
-
-    @property
-    def exposure(self) -> Exposure:
-        """One regression."""
-        return Exposure.of_logistic(1)
-
-    @property
-    def atoms(self) -> int:
-        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
-        others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
-        return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
-
-    @property
-    def reference(self) -> float:
-        """2: the first score of an effect w on the log-odds is n w / 2 times the largest residual."""
-        return 2.0
-
-    def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused where T is a setting."""
-        if self.steps is not None:
-            return self.steps
-        assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
-
-    def multiple(self, steps: int) -> float:
-        """Return the noise multiple of T steps."""
-        return step_scale(self.exposure, self.rho, steps, self.adjacency)
-
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, float]:
-        """Return w, states of all variables after another (0 for the target's), and c.
-
-        Parameters
-        ----------
-        codes, counts
-            Records as codes, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy; unused where T is a setting.
-        source
-            Source of the random choices.
-        """
-        steps = self.steps_for(total)
-        design = Design.with_constant(codes, self.cardinalities)
-        eligible = np.array([k > 1 for k in design.cardinalities])
-        eligible[self.target] = False
-        coefficients = frank_wolfe(
-            LogisticRegressions(design, codes, counts, self.radius, np.array([self.target])),
-            steps=steps,
-            multiple=self.multiple(steps),
-            source=source,
-            eligible=eligible[None],
-        )[0]
-        return self._centred(design, coefficients)
-
-    def _centred(self, design: Design, coefficients: FloatArray) -> tuple[FloatArray, float]:
-        effects, constant = [], float(coefficients[-1])
-        for k, start in zip(self.cardinalities, design.starts, strict=False):
-            values = (
-                coefficients[start] * np.array([-1.0, 1.0]) if k == 2 else coefficients[start : start + k]
-            )
-            effects.append(values - values.mean())
-            constant += float(values.mean())
-        return np.concatenate(effects), constant

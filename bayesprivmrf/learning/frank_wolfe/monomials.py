@@ -84,11 +84,6 @@ class MonomialsByRegressions(ByRegressions):
         return Exposure.of_logistic(self.sets.variables)
 
     @property
-    def radius(self) -> float:
-        """Radius of each regression's ball."""
-        return 2 * self.width
-
-    @property
     def atoms(self) -> int:
         """Number of atoms of a choice: both signs of each feature."""
         return 2 * len(self.features)
@@ -183,18 +178,13 @@ class MonomialsByRegressions(ByRegressions):
 class ParityCodes:
     """Codes 0 and 1 of the parities of records, computed for each slice on demand.
 
-    The class behaves like an array that supports slices only. It keeps the last slice, because a step reads each
-    slice twice in a row.
+    The class behaves like an array that supports slices only.
     """
 
     def __init__(self, codes: np.ndarray, features: Monomials) -> None:
         self._codes, self._features = codes, features
-        self._last: tuple[slice, np.ndarray] | None = None
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        last = self._last  # a local copy, because another thread may replace it
-        if last is None or last[0] != rows:
-            spins = np.ascontiguousarray(self._codes[rows].T).astype(np.int8) * np.int8(2) - np.int8(1)
-            products = np.concatenate(parity_rows(spins, self._features))
-            self._last = last = rows, np.ascontiguousarray((products > 0).T).view(np.uint8)
-        return last[1]
+        spins = np.ascontiguousarray(self._codes[rows].T).astype(np.int8) * np.int8(2) - np.int8(1)
+        products = np.concatenate(parity_rows(spins, self._features))
+        return np.ascontiguousarray((products > 0).T).view(np.uint8)

@@ -19,7 +19,7 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     NodeRegressions,
     frank_wolfe,
 )
-from bayesprivmrf.learning.models.parameters import require_states, written_pairs
+from bayesprivmrf.learning.models.maps import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.selection import Exposure
@@ -276,7 +276,6 @@ class PairwiseBySoftmax(PairwiseByRegressions):
         return rows
 
 
-@final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairwiseByPairs(PairwiseByRegressions):
     r"""Learning map by one logistic regression for each pair of states of each node.
@@ -297,11 +296,6 @@ class PairwiseByPairs(PairwiseByRegressions):
     def exposure(self) -> Exposure:
         """Exposure of the choices to one record."""
         return Exposure.of_pairs(self.cardinalities)
-
-    @property
-    def radius(self) -> float:
-        """Radius of each regression's ball: twice the width."""
-        return 2 * self.width
 
     @cached_property
     def _pairs(self) -> np.ndarray:
@@ -333,3 +327,53 @@ class PairwiseByPairs(PairwiseByRegressions):
         np.add.at(rows, self.starts[node] + positive, share)
         np.add.at(rows, self.starts[node] + negative, -share)
         return rows
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OneRegression(PairwiseByPairs):
+    r"""Learning map of one two-state variable given the others, by its regression of `PairwiseByPairs` alone.
+
+    The log odds of its second state are :math:`c + \sum_j w_j(x_j)`, and each w sums to 0.
+
+    Parameters
+    ----------
+    target
+        Position of the dependent variable, which has two states.
+    width
+        Half the radius of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
+    cardinalities, eligible, rho, adjacency, steps
+        See `PairwiseByRegressions`.
+    """
+
+    target: int
+
+    @property
+    def exposure(self) -> Exposure:
+        """Exposure of the choices of one regression to one record."""
+        return Exposure.of_logistic(1)
+
+    @property
+    def atoms(self) -> int:
+        """Number of atoms of a choice, without those of the target."""
+        return super().atoms - 2
+
+    @property
+    def reference(self) -> float:
+        """Return 2: the first score of an effect w on the log odds is n w / 2 times the largest residual."""
+        return 2.0
+
+    @cached_property
+    def _pairs(self) -> np.ndarray:
+        return np.array([(self.target, 1, 0)])
+
+    def log_odds(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, float]:
+        """Return the effects w of the states of all variables, 0 for the target's, and the intercept c.
+
+        The arguments are those of `learn`, whose tables average over both nodes of a pair, of which one is 0 here.
+        """
+        W, theta = self.learn(codes, counts, total, source)
+        second = self.starts[self.target] + 1
+        return 4 * W[second], 2 * float(theta[second])

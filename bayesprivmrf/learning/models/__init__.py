@@ -1,5 +1,5 @@
 """The models that a learning mechanism releases."""
 
-from bayesprivmrf.learning.models.advice import Signal
+from bayesprivmrf.learning.models.solution import LearnedSolution, Signal
 
-__all__ = ["Signal"]
+__all__ = ["LearnedSolution", "Signal"]

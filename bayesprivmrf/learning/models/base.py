@@ -17,9 +17,10 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import Whose
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
-from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
-from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution
+from bayesprivmrf.learning.models.dependence import Dependence
+from bayesprivmrf.learning.models.maps import LearningMap
+from bayesprivmrf.learning.models.parameters import LearnedParameters
+from bayesprivmrf.learning.models.solution import NO_COUNTS, LearnedSolution, status_with_advice
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Given, Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
@@ -115,7 +116,7 @@ class LearnedNetwork(Released, LearnedParameters):
             largest entry of an effect of both variables for learned potentials. Rare states, where noise is large,
             often decide it. ``"dependence"`` is a number from 0 to 1 on the scale of a partial correlation, computed
             from the conditional mutual information of the two variables given all others. It weights states by their
-            frequency (`bayesprivmrf.learning.models.solution`).
+            frequency (`bayesprivmrf.learning.models.dependence`).
 
         Raises
         ------
@@ -153,7 +154,7 @@ class LearnedNetwork(Released, LearnedParameters):
         """Return the association of two variables given all others, for each pair of states, nats.
 
         An entry is the log of a ratio: the frequency of the two states together over their frequency if the two
-        variables were independent given the others (`bayesprivmrf.learning.models.solution`). The entry log 2 means
+        variables were independent given the others (`bayesprivmrf.learning.models.dependence`). The entry log 2 means
         twice as often.
 
         Parameters

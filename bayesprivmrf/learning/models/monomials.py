@@ -12,19 +12,13 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.pairwise import LearnedIsing
-from bayesprivmrf.learning.models.parameters import (
-    Coordinates,
-    common_content,
-    map_content,
-    restored_fields,
-    statistics_size,
-)
+from bayesprivmrf.learning.models.maps import common_content, map_content, restored_fields, statistics_size
+from bayesprivmrf.learning.models.pairwise import AsPairs
+from bayesprivmrf.learning.models.parameters import Entry
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
@@ -36,11 +30,10 @@ from bayesprivmrf.release.codec import (
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedMonomials(LearnedNetwork):
+class LearnedMonomials(AsPairs):
     r"""A learned binary t-wise model, :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`.
 
     The first declared state of a variable is -1, the second +1. Coefficients of single variables are fields, those of
@@ -105,47 +98,6 @@ class LearnedMonomials(LearnedNetwork):
         """Coefficients h by tuples of variables, sorted by size, without the empty set."""
         return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[1:]
 
-    @property
-    def couplings(self) -> xr.DataArray:
-        """Couplings of a model of order 2, in the form of `LearnedIsing.couplings`.
-
-        Raises
-        ------
-        ModelError
-            The order is above 2: the coupling of two variables then depends on other variables.
-        """
-        return self._as_ising.couplings
-
-    @property
-    def fields(self) -> xr.DataArray:
-        """Fields of a model of order 2, in the form of `LearnedIsing.fields`.
-
-        Raises
-        ------
-        ModelError
-            The order is above 2.
-        """
-        return self._as_ising.fields
-
-    @cached_property
-    def _as_ising(self) -> LearnedIsing:
-        if self.order > 2:
-            raise ModelError(f"`couplings` need a model of order 2, got order {self.order}; use `monomials`.")
-        p = self.sets.variables
-        A, h = np.zeros((p, p)), np.zeros(p)
-        for members, coefficient in zip(self.sets, self.coefficients.tolist(), strict=True):
-            if len(members) == 1:
-                h[members] = coefficient
-            elif members:
-                A[members] = A[members[::-1]] = coefficient
-        return LearnedIsing(
-            domain=self.domain,
-            guarantee=self.guarantee,
-            provenance=self.provenance,
-            coupling_matrix=A,
-            field_vector=h,
-        )
-
     def vector(self) -> FloatArray:
         """Return the coefficients; the first one belongs to the empty set."""
         return np.array(self.coefficients)
@@ -154,49 +106,18 @@ class LearnedMonomials(LearnedNetwork):
         """Return the same release with the coefficients that a vector holds."""
         return self.with_parameters((values,))
 
-    def places(self, of: str) -> IntArray:
-        """Return the positions of the coefficients of two or more variables, or of single variables."""
-        orders = self.sets.orders
-        return np.flatnonzero(orders >= 2 if of == "couplings" else orders == 1)
+    def _vector_entries(self) -> list[Entry]:
+        """Return the variables of each coefficient, and their second states."""
+        return [(members, tuple(2 * v + 1 for v in members)) for members in self.sets]
 
     def labels(self, of: str) -> pd.Index:
         """Return the variables of each monomial."""
         return self.monomials.index[self.places(of) - 1]
 
-    def coordinates(self) -> Coordinates:
-        """Return each coefficient as its own group, with its order as the kind; the empty set is not learned."""
-        orders = np.asarray(self.sets.orders)
-        return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
-
-    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coefficients of constant variables, and the other coefficients that depend on them."""
-        constant = {v for v, own in enumerate(self.unsupported or ()) if own}
-        is_absent, moves = np.zeros((2, len(self.sets)), dtype=bool)
-        for place, members in enumerate(self.sets):
-            if not constant.isdisjoint(members):
-                is_absent[place] = True
-                moves[self.sets.positions[tuple(v for v in members if v not in constant)]] = True
-        return is_absent, moves
-
-    def _belong_to_wide(self, width: float) -> np.ndarray:
-        """Return the coefficients of sets that hold a variable whose coefficients add up to a size."""
-        is_wide = self._widths() >= width
-        return np.array([is_wide[list(members)].any() for members in self.sets], dtype=bool)
-
     @property
     def width(self) -> float:
         r"""Width of the model, :math:`\max_i \sum_{I \ni i} |h_I|`, nats."""
         return float(self._widths().max())
-
-    def _widths(self) -> FloatArray:
-        r"""Return :math:`\sum_{I \ni i} |h_I|` of each variable, nats, shape (p,)."""
-        size = np.abs(self.coefficients)
-        sums = np.zeros(self.sets.variables)
-        for k, level in enumerate(self.sets.levels):
-            start, stop = self.sets.offsets[k : k + 2]
-            for column in level.T:
-                np.add.at(sums, column, size[start:stop])
-        return sums
 
     @property
     def specification(self) -> ModelSpecification:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.parameters import (
-    Coordinates,
-    common_content,
-    map_content,
-    restored_fields,
-    statistics_size,
-)
+from bayesprivmrf.learning.models.maps import common_content, map_content, restored_fields, statistics_size
+from bayesprivmrf.learning.models.parameters import Entry
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -43,6 +38,8 @@ class LearnedPairs(LearnedNetwork):
     field_vector: FloatArray
 
     parameters = ("coupling_matrix", "field_vector")
+    _profile: ClassVar[FloatArray] = np.ones(1)
+    """Factors of a row's parameters in the states that it stands for."""
 
     def __post_init__(self) -> None:
         rows, owner = int(self.starts[-1]), self._owner
@@ -61,22 +58,25 @@ class LearnedPairs(LearnedNetwork):
             object.__setattr__(self, name, array)
 
     @cached_property
-    @abstractmethod
     def starts(self) -> IntArray:
         """First row of each variable, and the number of rows."""
+        rows = [states // self._profile.size for states in self.domain.cardinalities]
+        return np.cumsum([0, *rows]).astype(np.int64)
 
     @property
-    @abstractmethod
     def own_states(self) -> IntArray:
-        """Positions, among the states of all variables, of the states that have rows in the arrays."""
+        """Positions, among the states of all variables, of the last state that each row stands for."""
+        states = self._profile.size
+        return np.arange(states - 1, sum(self.domain.cardinalities), states)
 
-    @abstractmethod
     def block(self, first: int, second: int) -> FloatArray:
         """Return the table of two variables by their positions, shape of their states."""
+        rows, columns = (slice(self.starts[v], self.starts[v + 1]) for v in (first, second))
+        return self.coupling_matrix[rows, columns] * np.outer(self._profile, self._profile)
 
-    @abstractmethod
     def field_tables(self) -> list[FloatArray]:
         """Return the field of each variable as a table of its states."""
+        return [part * self._profile for part in np.split(self.field_vector, self.starts[1:-1])]
 
     @cached_property
     def strengths(self) -> FloatArray:
@@ -133,10 +133,12 @@ class LearnedPairs(LearnedNetwork):
         matrix[rows, columns] = matrix[columns, rows] = values[: rows.size]
         return self.with_parameters((matrix, values[rows.size :]))
 
-    def places(self, of: str) -> IntArray:
-        """Return the positions of the couplings, or of the fields, in the vector."""
-        couplings, fields = self._entries[0].size, self.field_vector.size
-        return np.arange(couplings) if of == "couplings" else couplings + np.arange(fields)
+    def _vector_entries(self) -> list[Entry]:
+        """Return the variables and the states of each coupling, and then of each field."""
+        owner, states = self._owner.tolist(), self.own_states.tolist()
+        pairs = zip(*(places.tolist() for places in self._entries), strict=True)
+        couplings = [((owner[r], owner[c]), (states[r], states[c])) for r, c in pairs]
+        return [*couplings, *(((v,), (state,)) for v, state in zip(owner, states, strict=True))]
 
     def labels(self, of: str) -> pd.Index:
         """Return the variables, and for tables the states, of each coupling or field."""
@@ -150,44 +152,14 @@ class LearnedPairs(LearnedNetwork):
             levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
         return _declared_index(levels)
 
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables, and their coupling or the largest entry of its table."""
+        weights = self.coupling_matrix if self.has_signs else self.strengths
+        return ((int(i), int(j), float(weights[i, j])) for i, j in self._pairs)
+
     def _row_labels(self) -> dict[str, list[Any]]:
         """Return the labels of the rows, by the name of an index level."""
         return {"variable": list(self.domain.variables)}
-
-    def _belong_to_wide(self, width: float) -> np.ndarray:
-        r"""Return the entries of variables of large :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`."""
-        by_state = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=1).sum(axis=1)
-        is_wide = np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1]) >= width
-        by_row, (first, second) = is_wide[self._owner], self._entries
-        return np.concatenate([by_row[first] | by_row[second], by_row])
-
-    def coordinates(self) -> Coordinates:
-        """Return the pair or variable of each entry; couplings are of kind 0, fields of kind 1."""
-        owner, (rows, columns), p = self._owner, self._entries, len(self.domain.variables)
-        is_free = np.array(self.domain.cardinalities) > 1
-        eligible = np.multiply.outer(is_free, is_free) & getattr(self.map, "eligible", True)
-        return Coordinates(
-            groups=np.concatenate([owner[rows] * p + owner[columns], p**2 + owner]),
-            kinds=np.concatenate(
-                [np.where(eligible[owner[rows], owner[columns]], 0, -1), np.where(is_free[owner], 1, -1)]
-            ),
-        )
-
-    def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the entries of states without support, and the other entries that depend on them."""
-        cards, owner, (rows, columns) = np.array(self.domain.cardinalities), self._owner, self._entries
-        absent = np.zeros(cards.sum(), dtype=bool)
-        for start, own in zip(np.cumsum(cards) - cards, self.unsupported or (), strict=False):
-            absent[start + np.array(own, dtype=int)] = True
-        by_variable = np.add.reduceat(absent, np.cumsum(cards) - cards)
-        lacks = by_variable > 0
-        absent |= (lacks & (cards - by_variable < 2)).repeat(cards)  # one state with records is a constant
-        own = absent[self.own_states]
-        is_absent = np.concatenate([own[rows] | own[columns], own])
-        eligible = np.broadcast_to(getattr(self.map, "eligible", True), (cards.size, cards.size))
-        beside = lacks | (eligible & lacks & ~np.eye(cards.size, dtype=bool)).any(axis=1)
-        moves = np.concatenate([lacks[owner[rows]] | lacks[owner[columns]], beside[owner]])
-        return is_absent, moves & ~is_absent
 
     # File format: the array holds the fields, then rows, columns and values of all nonzero couplings above the
     # diagonal, then the noisy measurements.
@@ -231,24 +203,17 @@ def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, 
     coordinates
         β, shape (d,), nats.
     """
-    is_binary = all(states == 2 for states in effects.cardinalities)
-    return (_ising_arrays if is_binary else _table_arrays)(effects, coordinates)
-
-
-def _ising_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return couplings A and fields h; contrasts of two states are spins over the root of two."""
-    p = len(effects.cardinalities)
-    A, h = np.zeros((p, p)), np.zeros(p)
-    for subset, beta in zip(effects.subsets, coordinates.tolist(), strict=True):
-        if len(subset) == 1:
-            h[subset] = beta / np.sqrt(2)
-        else:
-            A[subset] = A[subset[::-1]] = beta / 2
-    return A, h
-
-
-def _table_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the centered tables of all pairs as one matrix, and the centered fields."""
+    if all(states == 2 for states in effects.cardinalities):
+        p = len(effects.cardinalities)
+        A, h = np.zeros((p, p)), np.zeros(p)
+        for subset, beta in zip(effects.subsets, coordinates.tolist(), strict=True):
+            # contrasts of two states are spins over the root of two
+            if len(subset) == 1:
+                h[subset] = beta / np.sqrt(2)
+            else:
+                A[subset] = A[subset[::-1]] = beta / 2
+        return A, h
+    # otherwise the centered tables of all pairs as one matrix, and the centered fields
     first = np.cumsum([0, *effects.cardinalities])
     W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
     for subset, table in zip(effects.subsets, effects.tables(coordinates), strict=True):

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.pairs import LearnedPairs
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.pairs import LearnedPairs, pair_arrays
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.tables import FloatArray, IntArray, labelled, plain_array
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray, labelled, plain_array
 
 if TYPE_CHECKING:
     import xarray as xr
-
-_SPINS = np.array([-1.0, 1.0])  # spins of the first and the second state
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -65,6 +65,7 @@ class LearnedIsing(LearnedPairs):
     """
 
     kind = "learned-ising"
+    _profile: ClassVar[FloatArray] = np.array([-1.0, 1.0])  # spins of the first and the second state
     graph_heading = "Largest couplings"
     has_signs = True
 
@@ -74,49 +75,20 @@ class LearnedIsing(LearnedPairs):
         super().__post_init__()
 
     @cached_property
-    def starts(self) -> IntArray:
-        """First row of each variable, which has one, and the number of rows."""
-        return np.arange(len(self.domain.variables) + 1)
-
-    @property
-    def own_states(self) -> IntArray:
-        """Positions of the second state of each variable, +1, among all states."""
-        return 2 * self.starts[:-1] + 1
-
-    def block(self, first: int, second: int) -> FloatArray:
-        """Return the table of two variables by their positions, shape (2, 2)."""
-        return self.coupling_matrix[first, second] * np.outer(_SPINS, _SPINS)
-
-    def field_tables(self) -> list[FloatArray]:
-        """Return the field of each variable as a table of its two states."""
-        return list(np.multiply.outer(self.field_vector, _SPINS))
-
-    @cached_property
     def couplings(self) -> xr.DataArray:
         """Couplings A, nats, labeled by the dimensions ``variable`` and ``other``."""
-        import xarray as xr
-
-        names = plain_array(self.domain.variables)
-        table = xr.DataArray(
-            self.coupling_matrix,
-            dims=("variable", "other"),
-            coords={"variable": names, "other": names},
-            name="couplings",
-        )
-        return marked(table, self.provenance.simulated)
+        return self._labelled(self.coupling_matrix, ("variable", "other"), "couplings")
 
     @cached_property
     def fields(self) -> xr.DataArray:
         """Fields h, nats, labeled by the dimension ``variable``."""
+        return self._labelled(self.field_vector, ("variable",), "fields")
+
+    def _labelled(self, values: FloatArray, dims: tuple[str, ...], name: str) -> xr.DataArray:
         import xarray as xr
 
-        names = plain_array(self.domain.variables)
-        table = xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
-        return marked(table, self.provenance.simulated)
-
-    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield positions of coupled variables, and their coupling."""
-        return ((int(i), int(j), float(self.coupling_matrix[i, j])) for i, j in self._pairs)
+        coords = dict.fromkeys(dims, plain_array(self.domain.variables))
+        return marked(xr.DataArray(values, dims=dims, coords=coords, name=name), self.provenance.simulated)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -169,16 +141,6 @@ class LearnedPairwise(LearnedPairs):
         if np.abs(sums).max(initial=0.0) > 1e-9 * theta.size * scale:
             raise ModelError("`coupling_matrix` and fields must be centred: each row of a table sums to 0.")
 
-    @cached_property
-    def starts(self) -> IntArray:
-        """First state of each variable, and the number K of states."""
-        return np.concatenate([[0], np.cumsum(self.domain.cardinalities)]).astype(np.int64)
-
-    @property
-    def own_states(self) -> IntArray:
-        """All states."""
-        return np.arange(self.starts[-1])
-
     @property
     def couplings(self) -> Mapping[tuple[Variable, Variable], xr.DataArray]:
         """Tables of the couplings, nats, by pair of variables in either order; iteration yields each pair once."""
@@ -191,15 +153,6 @@ class LearnedPairwise(LearnedPairs):
         tables = {v: labelled(self.domain, (v,), part, "fields") for v, part in named}
         return {v: marked(table, self.provenance.simulated) for v, table in tables.items()}
 
-    def block(self, first: int, second: int) -> FloatArray:
-        """Return the table of two variables by their positions, shape of their states."""
-        rows = slice(self.starts[first], self.starts[first + 1])
-        return self.coupling_matrix[rows, self.starts[second] : self.starts[second + 1]]
-
-    def field_tables(self) -> list[FloatArray]:
-        """Return the field of each variable as a table of its states."""
-        return np.split(self.field_vector, self.starts[1:-1])
-
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
         """Return standard normal numbers of the vector's shape, centered like the tables."""
         same = self._owner[:, None] == self._owner
@@ -211,10 +164,6 @@ class LearnedPairwise(LearnedPairs):
         named = zip(self.domain.variables, self.domain.states, strict=True)
         rows = [(variable, state) for variable, states in named for state in states]
         return {"variable": [v for v, _ in rows], "state": [state for _, state in rows]}
-
-    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield positions of coupled variables, and the largest entry of their coupling."""
-        return ((int(i), int(j), float(self.strengths[i, j])) for i, j in self._pairs)
 
 
 class _Couplings(Mapping[tuple[Any, Any], Any]):
@@ -242,3 +191,52 @@ class _Couplings(Mapping[tuple[Any, Any], Any]):
     def __len__(self) -> int:
         p = len(self._learned.domain.variables)
         return p * (p - 1) // 2
+
+
+class AsPairs(LearnedNetwork):
+    """Abstract model of cliques of any size, which has couplings and fields where no clique has three variables."""
+
+    @property
+    def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
+        """Couplings of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
+
+        Otherwise they have the form of `LearnedPairwise`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.couplings
+
+    @property
+    def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
+        """Fields of a pairwise model, in the form of `couplings`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.fields
+
+    @cached_property
+    def _as_pairs(self) -> LearnedIsing | LearnedPairwise:
+        model = self.specification
+        largest = max(map(len, model.scopes))
+        if largest > 2 or model.possible is not None:
+            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
+            raise ModelError(
+                f"`couplings` and `fields` need a pairwise model without impossible cells, got {seen}; use "
+                "`potentials`, which has one table for each clique, or `graph()`."
+            )
+        effects = Effects.of(model.cardinalities, model.scopes)
+        A, h = pair_arrays(effects, effects.coordinates(self.potentials.flat))
+        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
+        return form(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )

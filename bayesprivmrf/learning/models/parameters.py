@@ -15,9 +15,6 @@ There are two methods:
   the map learns from them with the same noise distributions. A terminal or notebook shows a progress bar.
 
 docs/how-to/learn-a-model.md reports the measured coverage.
-
-In files, a learning map registers its kind, and gives its settings as plain values. The numbers of what was measured
-stand at the end of the array of a model's file.
 """
 
 from __future__ import annotations
@@ -25,29 +22,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, whole_number
-from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.learning import calibrated
 from bayesprivmrf.learning.calibrated import Coordinates, size_of
+from bayesprivmrf.learning.models.maps import LearningMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
-from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release.codec import (
-    Fields,
-    details_content,
-    positions,
-    restored_model,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,28 +45,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.release.base import Provenance
 
 
-class LearningMap(Protocol):
-    """Protocol of a learning map: a frozen object of public settings that turns records into parameters.
-
-    A map may also have a method ``linearised(learned, prob, total, generator)`` that returns first-order lower and
-    upper limits of the vector, or ``None`` for a release to which it does not apply. `couplings_interval` prefers it.
-    """
-
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
-    ) -> tuple[FloatArray, ...]:
-        """Return the parameters, in the order of the release's `parameters`.
-
-        Parameters
-        ----------
-        codes, counts
-            Records as states' codes, shape (rows, p), and the number of records that each row represents.
-        total
-            Public or noisy number of records.
-        source
-            Source of the noise.
-        """
-        ...
+type Entry = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class LearnedParameters(ABC):
@@ -126,18 +94,50 @@ class LearnedParameters(ABC):
 
         return pd.RangeIndex(self.vector().size)
 
+    def _vector_entries(self) -> list[Entry]:
+        """Return the variables and the states of each entry of the vector, by default none.
+
+        States are positions among the states of all variables; an effect of two states has the second one.
+        """
+        return [((), ())] * self.vector().size
+
     def places(self, of: str) -> IntArray:
-        """Return the positions of the entries of `labels` in the vector."""
-        return np.arange(self.vector().size)
+        """Return the positions of the couplings, or of the fields, in the vector."""
+        orders = np.array([len(variables) for variables, _ in self._vector_entries()])
+        return np.flatnonzero(orders > 1 if of == "couplings" else orders == 1)
+
+    def _is_eligible(self, variables: tuple[int, ...]) -> bool:
+        """Return False for a pair that the learner leaves out by declaration."""
+        mask = getattr(self.map, "eligible", None)
+        return mask is None or len(variables) != 2 or bool(mask[variables])
 
     def coordinates(self) -> Coordinates:
-        """Return the group and kind of each entry; by default each is a group by itself, and all are of one kind."""
-        size = self.vector().size
-        return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
+        """Return the effect of each entry as its group, and the number of the effect's variables as its kind."""
+        scopes, states = [variables for variables, _ in self._vector_entries()], self.domain.cardinalities
+        groups = {scope: place for place, scope in enumerate(dict.fromkeys(scopes))}
+        # kinds are numbered in the order of the vector
+        orders = list(dict.fromkeys(len(scope) for scope in scopes if scope))
+        kinds = {}
+        for scope in groups:
+            is_learned = scope and min(states[v] for v in scope) > 1 and self._is_eligible(scope)
+            kinds[scope] = orders.index(len(scope)) if is_learned else -1
+        return Coordinates(
+            groups=np.array([groups[scope] for scope in scopes]),
+            kinds=np.array([kinds[scope] for scope in scopes]),
+        )
 
-    def _belong_to_wide(self, width: float) -> np.ndarray:
-        """Return a mask of the entries of variables whose couplings and field have at least a size, nats."""
-        return np.zeros(self.vector().size, dtype=bool)
+    def _widths(self) -> FloatArray:
+        r"""Return :math:`\max_a \sum_I \max |h_I(a, \cdot)|`, summed over the effects I of a variable, shape (p,)."""
+        largest: dict[tuple[int, tuple[int, ...]], float] = {}
+        for (variables, states), size in zip(
+            self._vector_entries(), np.abs(self.vector()).tolist(), strict=True
+        ):
+            for state in states:
+                largest[state, variables] = max(largest.get((state, variables), 0.0), size)
+        by_state = np.zeros(sum(self.domain.cardinalities))
+        for (state, _), size in largest.items():
+            by_state[state] += size
+        return np.maximum.reduceat(by_state, np.cumsum([0, *self.domain.cardinalities[:-1]]))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
         """Return masks of the entries that no released number determines, and of others that depend on them.
@@ -146,8 +146,26 @@ class LearnedParameters(ABC):
         probability nor its dependence on other variables, so its field and couplings could be of any size. The fields
         of variables that may be coupled with it, and entries that are centered over it, depend on these.
         """
-        nothing = np.zeros(self.vector().size, dtype=bool)
-        return nothing, nothing
+        lacking, absent, start = set[int](), set[int](), 0
+        for v, (own, states) in enumerate(
+            zip(self.unsupported or (), self.domain.cardinalities, strict=False)
+        ):
+            if own:
+                lacking.add(v)
+                # a variable with records in one state is a constant
+                absent |= {start + s for s in (own if len(own) < states - 1 else range(states))}
+            start += states
+        entries = self._vector_entries()
+        is_absent = np.array([not absent.isdisjoint(states) for _, states in entries])
+        touched = [not lacking.isdisjoint(variables) for variables, _ in entries]
+        # what is left of an effect without its lacking variables
+        rests = {
+            tuple(v for v in variables if v not in lacking)
+            for (variables, _), is_touched in zip(entries, touched, strict=True)
+            if is_touched and self._is_eligible(variables)
+        }
+        moves = np.array(touched) | np.array([variables in rests for variables, _ in entries])
+        return is_absent, moves & ~is_absent
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
         """Return standard normal numbers of the vector's shape, projected on the constraints of the parameters."""
@@ -235,10 +253,11 @@ class LearnedParameters(ABC):
         is_absent, moves = self.by_support()
         is_absent &= low < high  # couplings that the declaration excludes have limits of 0
         is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
-        bound = getattr(self.map, "bound", None)
+        bound = getattr(self.map, "width", np.inf)
         # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
         # it was at most the true width, and all below 0.67 where it was twice the true width
-        is_held = self._belong_to_wide(0.85 * (np.inf if bound is None else bound))
+        is_wide = self._widths() >= 0.85 * bound
+        is_held = np.array([is_wide[list(variables)].any() for variables, _ in self._vector_entries()])
         narrow = "the learner hardly answers to its size, so limits may be too narrow"
         rows = (
             (RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)),
@@ -260,133 +279,3 @@ class LearnedParameters(ABC):
             marks=marks,
             is_simulated=self.provenance.simulated,
         )
-
-
-# kinds of learning maps that files can name, those of installed packages too
-_MAPS: Kinds[SavedMap] = Kinds("bayesprivmrf.learning_maps")
-
-
-class SavedMap:
-    """Mixin of a learning map that is written to release files; a subclass with a `kind` registers itself."""
-
-    kind: ClassVar[str]
-    learns: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
-    """The `parameters` of the releases whose map it can be."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "kind" in vars(cls):
-            _MAPS.add(cls.kind, cls)
-
-    @abstractmethod
-    def as_dict(self) -> dict[str, Any]:
-        """Return the kind and the settings as values that JSON can hold."""
-
-    @classmethod
-    @abstractmethod
-    def from_dict(cls, content: Fields, basis: Any) -> Self:
-        """Return the map that `as_dict` described.
-
-        Parameters
-        ----------
-        content
-            What `as_dict` wrote.
-        basis
-            Knowledge of the release: the number of states of each variable, or the sets of a model of monomials.
-        """
-
-
-def common_content(learned: Any) -> dict[str, Any]:
-    """Return the entries that the files of all learned models have, besides the domain."""
-    found: dict[str, Any] = {}
-    if learned.statistics is not None:  # all but its numbers, and the domain, which is the model's
-        content = learned.statistics._content()
-        known = {name: content[name] for name in ("cliques", "noise", "total")}
-        if "queries" in content:
-            known |= {"queries": content["queries"], "numbers": learned.statistics.flat.size}
-        found["statistics"] = known
-    if learned.unsupported is not None:
-        found["unsupported"] = list(map(list, learned.unsupported))
-    return found | {"total": learned.total, "details": details_content(learned.details)}
-
-
-def map_content(learned: Any) -> dict[str, Any]:
-    """Return the entries of the noise on the total and of the map, ``None`` for one that files do not hold."""
-    noise, known = learned.total_noise, learned.map
-    return {
-        "total_noise": None if noise is None else noise.as_dict(),
-        "map": known.as_dict() if isinstance(known, SavedMap) else None,
-    }
-
-
-def _restored_map(written: Any, parameters: tuple[str, ...], basis: Any) -> Any:
-    """Return the map of a release with given parameters; ``None`` for a kind that no installed package brings."""
-    if written is None:
-        return None
-    content = Fields(written)
-    made = _MAPS.find(content.text("kind"))
-    if made is not None and made.learns != parameters:
-        raise ReleaseFileError(f"its map must be one to {', '.join(parameters)}, got {made.kind!r}")
-    return None if made is None else made.from_dict(content, basis)
-
-
-def require_states(content: Fields, basis: tuple[int, ...]) -> None:
-    """Raise unless a map has the numbers of states of its release."""
-    if content.items("cardinalities") != list(basis):
-        raise ReleaseFileError("`cardinalities` of its map must be the numbers of its variables' states")
-
-
-def written_pairs(content: Fields, name: str, size: int) -> IntArray:
-    """Return pairs of ascending positions, shape (P, 2)."""
-    found = np.array([positions(pair, size) for pair in content.items(name)], dtype=np.int64).reshape(-1, 2)
-    if not (found[:, 0] < found[:, 1]).all():
-        raise ReleaseFileError(f"`{name}` must be pairs of ascending positions")
-    return found
-
-
-def restored_fields(
-    content: Fields, domain: Domain, measured: np.ndarray, parameters: tuple[str, ...], basis: Any, stamp: Any
-) -> dict[str, Any]:
-    """Return the fields that every learned model has, of a file's content.
-
-    Parameters
-    ----------
-    measured
-        The last numbers of the file's array: noisy tables or answers.
-    parameters, basis
-        The `parameters` of the release, and what its map knows of it: see `SavedMap`. A basis of None is that of a
-        model without a map, whose file has neither that nor a law of the noise on the total.
-    stamp
-        Guarantee and provenance.
-    """
-    support, statistics = None, None
-    if "unsupported" in content:  # older files do not say which states have no support
-        written, count = content.items("unsupported"), len(domain.variables)
-        if len(written) != count:
-            raise ReleaseFileError(f"`unsupported` must hold {count} lists, got {len(written)}")
-        support = tuple(positions(own, k) for own, k in zip(written, domain.cardinalities, strict=True))
-    if "statistics" in content and content["statistics"] is not None:
-        statistics = NoisyStatistics._restored(_measured(content), measured, **stamp)
-    return {
-        "domain": domain,
-        "total": content.number("total", optional=True),
-        "total_noise": None if basis is None else content.law("total_noise", optional=True),
-        "details": content.mapping("details"),
-        "unsupported": support,
-        "map": None if basis is None else _restored_map(content["map"], parameters, basis),
-        "statistics": statistics,
-        **stamp,
-    }
-
-
-def statistics_size(content: Fields, domain: Domain) -> int:
-    """Return how many numbers of a file's array are noisy tables, or answers to queries."""
-    if "statistics" not in content or content["statistics"] is None:
-        return 0
-    measured = _measured(content)
-    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
-
-
-def _measured(content: Fields) -> Fields:
-    shared = {name: content[name] for name in ("variables", "states")}
-    return Fields({"cliques_declared": True, **shared, **content.mapping("statistics")})

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.learning.models.advice import merging_text
-from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
-from bayesprivmrf.learning.models.pairs import pair_arrays
-from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.models.parameters import common_content, restored_fields, statistics_size
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models.base import Weight
+from bayesprivmrf.learning.models.maps import common_content, restored_fields, statistics_size
+from bayesprivmrf.learning.models.pairwise import AsPairs
+from bayesprivmrf.learning.models.solution import LearnedSolution, merging_text
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
@@ -33,11 +31,10 @@ from bayesprivmrf.release.codec import (
 
 if TYPE_CHECKING:
     import networkx as nx
-    import xarray as xr
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedPotentials(LearnedNetwork):
+class LearnedPotentials(AsPairs):
     r"""Learned potentials of cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
 
     `DPSGD` learns potentials of declared cliques, ``SelectMeasure(rho)`` selects the cliques itself. The parameters
@@ -134,14 +131,10 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def _without_map(self) -> str:
-        if hasattr(self.solution, "interval"):
-            return (
-                "a model learned by rounds has intervals of marginals, `learned.interval([...])`, and none of "
-                "couplings; make a separate release with SelectMeasure(rho, degree=...) for these."
-            )
         return (
-            "a model of learned potentials has no intervals unless SelectMeasure learned it by rounds; measure its "
-            "cliques by LaplaceStatistics or GaussianStatistics, and fit NoiseAwareMAP or LatentCounts."
+            "a model of learned potentials has no intervals of couplings; after SelectMeasure(rho) use those of "
+            "marginals, `learned.interval([...])`, or make a separate release with SelectMeasure(rho, degree=...); "
+            "after DPSGD measure its cliques by LaplaceStatistics or GaussianStatistics, and fit NoiseAwareMAP."
         )
 
     def vector(self) -> FloatArray:
@@ -151,53 +144,6 @@ class LearnedPotentials(LearnedNetwork):
     def with_vector(self, values: FloatArray) -> Self:
         """Return the same release with the potentials that a vector holds."""
         return replace(self, tables=self.model.tables(values))
-
-    @property
-    def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
-        """Couplings of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
-
-        Otherwise they have the form of `LearnedPairwise`.
-
-        Raises
-        ------
-        ModelError
-            A clique has more than two variables, or cells are impossible.
-        """
-        return self._as_pairs.couplings
-
-    @property
-    def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
-        """Fields of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
-
-        Otherwise they have the form of `LearnedPairwise`.
-
-        Raises
-        ------
-        ModelError
-            A clique has more than two variables, or cells are impossible.
-        """
-        return self._as_pairs.fields
-
-    @cached_property
-    def _as_pairs(self) -> LearnedIsing | LearnedPairwise:
-        model = self.model
-        largest = max(map(len, model.scopes))
-        if largest > 2 or model.possible is not None:
-            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
-            raise ModelError(
-                f"`couplings` and `fields` need a pairwise model without impossible cells, got {seen}; use "
-                "`potentials`, which has one table for each clique, or `graph()`."
-            )
-        effects = Effects.of(model.cardinalities, model.scopes)
-        A, h = pair_arrays(effects, effects.coordinates(self.tables.flat))
-        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
-        return form(
-            domain=self.domain,
-            guarantee=self.guarantee,
-            provenance=self.provenance,
-            coupling_matrix=A,
-            field_vector=h,
-        )
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of variables with a joint effect, and the largest absolute entry of that effect.

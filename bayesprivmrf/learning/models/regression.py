@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.advice import NO_COUNTS
+from bayesprivmrf.learning.models.solution import NO_COUNTS
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray

@@ -1,53 +1,48 @@
-r"""A learned model as a `Solution`, and the conditional dependence of its variables.
+r"""A learned model as a `Solution`, what its status means for the user, and whether a release is pure noise.
 
-**Records.** A model too wide for exact draws draws records by Gibbs sampling.
+A model too wide for exact draws draws records by Gibbs sampling.
 
-**Dependence.** The conditional mutual information of two variables given all others,
+**Pure noise.** A fit to pure noise converges as well as a fit to records, so convergence cannot detect it. A learned
+model counts as pure noise, and gets the status `not trusted`, unless the released numbers determine both
 
-.. math:: I_{ij} = E_{x} \sum_{a, b} p(a, b \mid x_{-ij}) \log \frac{p(a, b \mid x_{-ij})}
-    {p(a \mid x_{-ij})\, p(b \mid x_{-ij})},
+- **the number of records**: the estimate :math:`\hat N` is at least two, and at least ten standard errors. Every
+  probability is a count divided by :math:`\hat N`, which is then known to a tenth. The standard error is the larger
+  of two: that of the estimate, and :math:`s = (\sum_v 1 / (K_v \sigma_v^2))^{-1/2}`, the error of an estimate from
+  the tables of single variables, where :math:`\sigma_v` is the standard deviation of the noise on a count. A public
+  number of records therefore does not pass the test by itself.
+- **most variables**: call a variable *hidden* if its states with a noisy count of at least three standard deviations
+  hold less than half of :math:`\hat N`. For equally frequent states this happens up to about
+  :math:`N / K = 3 \sigma_v`. Fewer than half of the variables with several states may be hidden.
 
-is 0 if and only if the two are independent given the others. On the scale from 0 to 1 it is
-:math:`\sqrt{1 - e^{-2 I}}`, the absolute partial correlation if variables are normal. The entries of a coupling's
-table treat all states alike, so noise decides the entry of a rare state or a rare pair of states, which may be any
-number of nats. Mutual information weights states by their frequency. For each pair of states,
-
-.. math:: \log \frac{E_x\, p(a, b \mid x_{-ij})}{E_x\, p(a \mid x_{-ij})\, p(b \mid x_{-ij})}
-
-compares the frequency of the two states together with their frequency under conditional independence.
-
-Means over x are exact if the model has at most 4,096 joint states. Otherwise they are over 1,000 records drawn from
-the model with a fixed seed, so equal models give equal numbers. The tables of two variables given the rest of a
-record are always exact. All of this is post-processing.
-
-References
-----------
-E. H. Linfoot, "An informational measure of correlation", Information and Control 1, 1957, 85-89.
-H. Joe, "Relative entropy measures of multivariate dependence", Journal of the American Statistical Association 84,
-1989, 157-164 (given other variables).
+**Error rates.** Let s be the standard deviation of the noise on :math:`\hat N`. The first rule takes noise for
+records with probability :math:`\Phi(-10 + N / s)`, which is :math:`10^{-23}` for N = 0 and
+:math:`3 \cdot 10^{-7}` at N = 5 s. It takes records for noise with probability :math:`\Phi(10 - N / s)`, which is
+:math:`3 \cdot 10^{-7}` at N = 15 s. The second rule misses a state of n records with probability
+:math:`\Phi(3 - n / \sigma)`, which is :math:`10^{-4}` from 6.7 standard deviations on, and takes an empty state for
+a frequent one with probability 0.0013. Variables have independent noise, so the probability that m of p variables err
+together is at most :math:`\binom{p}{m} q^m`, where q is the probability for one variable.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy.special import xlogy
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
 from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.marginals import marginal_engine, sample
-from bayesprivmrf.model import CliqueTables
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.tables import FloatArray, IntArray, parent
+from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.release import NoisyStatistics
 
 
@@ -165,92 +160,129 @@ def warn_of_chains() -> None:
     )
 
 
-# most joint states for exact means, and the number of drawn records otherwise; arbitrary, a second of work
-_MOST_CONFIGURATIONS, _DRAWS = 1 << 12, 1_000
+# Key in the details of a release whose fit failed: the smaller model that replaces it
+FALLBACK = "fallen_back"
+
+# Line of a printed model about states without records, where no released number counts states
+NO_COUNTS = (
+    "not known: no released number counts states, and effects of a state without records are arbitrary"
+)
+
+# Remedy for each status other than success
+_ADVICE = {
+    Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
+    Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
+    Status.ITERATION_LIMIT: "the fit had not settled; take a smaller model, or more time",
+}
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Dependence:
-    """Weighted records of a model, and its tables of two variables given the rest of each record.
+def status_with_advice(status: Status, details: Mapping[str, Any]) -> str:
+    """Return a status in words, followed by a remedy unless the fit succeeded.
 
     Parameters
     ----------
-    cardinalities
-        Number of states of each variable.
-    scopes
-        Variable positions of each clique, in its axis order.
-    potentials
-        Log potentials, nats.
-    codes
-        States of the records, shape (r, p).
-    weights
-        Weights of the records, shape (r,), of sum 1.
+    status
+        Status of the fit.
+    details
+        Details of the release. They distinguish a fit that failed (refits are counted, or a smaller model replaces
+        it) from a path that stopped early on purpose.
+    """
+    if (name := details.get(INTERRUPTED_BY)) is not None and status is Status.STOPPED_EARLY:
+        return f"{status.value}: a {name} interrupted it, and it holds what was computed until then"
+    if (stands_in := details.get(FALLBACK)) is not None:
+        return f"{status.value}: the fit of all pairs failed, and the model is a smaller one ({stands_in})"
+    has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
+    advice = _ADVICE.get(status)
+    if has_failed:
+        advice = "the last fit failed, and what was measured last is not in it; spend more, or take a smaller model"
+    return status.value if advice is None else f"{status.value}: {advice}"
+
+
+def merging_text(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
+    """Return a line about the states that a fit merges, with the groups of the first few variables.
+
+    Parameters
+    ----------
+    merged
+        Groups of several states, by variable.
+    """
+    shown = 5  # more variables would make the line too long
+    named = [
+        f"{variable}: {'; '.join(' = '.join(map(str, part)) for part in parts)}"
+        for variable, parts in list(merged.items())[:shown]
+    ]
+    more = f", and states of {len(merged) - shown} more variables" if len(merged) > shown else ""
+    return f"{', '.join(named)}{more} (rare states, merged in the fit)"
+
+
+# Key in the details of a release that is pure noise: the quantity that the noise hides
+HIDDEN_BY_NOISE = "noise_hides"
+
+# Smallest estimated number of records of a model that is not pure noise, and its smallest ratio to the standard error
+LEAST_RECORDS, LEAST_RATIO = 2.0, 10.0
+
+# Standard deviations of noise from which a count shows that a state has records
+CLEAR = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """Facts about the records that the released numbers determine in spite of the noise.
+
+    Parameters
+    ----------
+    knows_total
+        Whether the numbers determine the number of records.
+    free
+        Positions of the variables with several states.
+    hidden
+        Positions of the variables among `free` whose distribution the noise hides.
+    unsupported
+        For each variable, the positions of states whose noisy count is below three standard deviations, so that they
+        may have no record. ``None`` if no released number counts states.
     """
 
-    cardinalities: tuple[int, ...]
-    scopes: tuple[tuple[int, ...], ...]
-    potentials: CliqueTables
-    codes: IntArray
-    weights: FloatArray
+    knows_total: bool
+    free: tuple[int, ...]
+    hidden: tuple[int, ...]
+    unsupported: tuple[tuple[int, ...], ...] | None
 
     @classmethod
-    def of(cls, solution: LearnedSolution) -> Dependence:
-        """Return all joint states weighted by their probabilities, or equally weighted draws of a larger model."""
-        model, potentials = solution.specification, solution.potentials
-        cardinalities, scopes = model.cardinalities, model.scopes
-        if math.prod(cardinalities) > _MOST_CONFIGURATIONS:
-            # an arbitrary, fixed seed: equal models have equal records
-            codes = solution._codes(_DRAWS, np.random.default_rng(19570901), is_balanced=False).astype(
-                np.int64
-            )
-            weights = np.full(len(codes), 1 / len(codes))
-        else:
-            codes = np.indices(cardinalities).reshape(len(cardinalities), -1).T
-            logs = sum(potentials.table(c)[tuple(codes[:, scope].T)] for c, scope in enumerate(scopes))
-            weights = np.exp(logs - np.max(logs))
-            codes, weights = codes[weights > 0], weights[weights > 0] / weights.sum()
-        return cls(
-            cardinalities=cardinalities, scopes=scopes, potentials=potentials, codes=codes, weights=weights
+    def of(
+        cls, total: float, error: float, counts: Sequence[FloatArray], deviations: Sequence[float]
+    ) -> Signal:
+        """Return the signal in noisy counts of single variables.
+
+        Parameters
+        ----------
+        total, error
+            Estimated number of records and its standard error; an error of 0 for a public number.
+        counts
+            Noisy counts of each variable's states, records.
+        deviations
+            Standard deviation of the noise on a count, one for each variable.
+        """
+        free = tuple(v for v, y in enumerate(counts) if len(y) > 1)
+        hidden = tuple(v for v in free if counts[v][counts[v] >= CLEAR * deviations[v]].sum() < total / 2)
+        variances = np.array([len(counts[v]) * deviations[v] ** 2 for v in free])
+        alone = 1 / math.sqrt((1 / variances).sum()) if free and (variances > 0).all() else 0.0
+        knows_total = total >= max(LEAST_RECORDS, LEAST_RATIO * error, LEAST_RATIO * alone)
+        absent = tuple(
+            tuple(np.flatnonzero(y < CLEAR * sd).tolist() if len(y) > 1 else ())
+            for y, sd in zip(counts, deviations, strict=True)
         )
+        return cls(knows_total=knows_total, free=free, hidden=hidden, unsupported=absent or None)
 
-    def information(self, first: int, second: int) -> float:
-        """Return the conditional mutual information of two variables given all others, nats."""
-        found = 0.0
-        for weights, joint in self._joints(first, second):
-            sums = [
-                xlogy(p, p).reshape(len(p), -1).sum(axis=1)
-                for p in (joint, joint.sum(axis=2), joint.sum(axis=1))
-            ]
-            found += float(weights @ (sums[0] - sums[1] - sums[2]))
-        return max(found, 0.0)
+    @property
+    def is_noise_alone(self) -> bool:
+        """Return True if the numbers count as pure noise; the module states the rule."""
+        return not self.knows_total or 2 * len(self.hidden) >= max(len(self.free), 1)
 
-    def association(self, first: int, second: int) -> FloatArray:
-        """Return the log ratio to conditional independence for each pair of states, nats; 0 for impossible states."""
-        together, apart = 0.0, 0.0
-        for weights, joint in self._joints(first, second):
-            together = together + np.einsum("r,rab->ab", weights, joint)
-            apart = apart + np.einsum("r,ra,rb->ab", weights, joint.sum(axis=2), joint.sum(axis=1))
-        tiny = np.finfo(float).tiny
-        return np.log(np.maximum(together, tiny)) - np.log(np.maximum(apart, tiny))
-
-    def _joints(self, first: int, second: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield weights of records, and the tables of two variables given the rest of each, shape (r, K, K)."""
-        homes = [c for c, scope in enumerate(self.scopes) if first in scope or second in scope]
-        shape = [self.cardinalities[v] for v in (first, second)]
-        # 16 MiB of doubles at a time
-        step = max((1 << 21) // math.prod(shape), 1)
-        for start in range(0, len(self.codes), step):
-            codes, weights = self.codes[start : start + step], self.weights[start : start + step]
-            logs = np.zeros((len(codes), *shape))
-            for home in homes:
-                logs += self._given(home, codes, (first, second))
-            joint = np.exp(logs - logs.max(axis=(1, 2), keepdims=True))
-            yield weights, joint / joint.sum(axis=(1, 2), keepdims=True)
-
-    def _given(self, home: int, codes: IntArray, pair: tuple[int, int]) -> FloatArray:
-        """Return a clique's log potentials at the rest of each record, with an axis for each of the pair."""
-        scope = self.scopes[home]
-        rest, own = [v for v in scope if v not in pair], [v for v in pair if v in scope]
-        table = self.potentials.table(home).transpose([scope.index(v) for v in (*rest, *own)])
-        found = table[tuple(codes[:, v] for v in rest)] if rest else table[None]
-        return found if len(own) == 2 else np.expand_dims(found, 2 if own[0] == pair[0] else 1)
+    @property
+    def details(self) -> dict[str, Any]:
+        """Entries of a release's details: the status and the quantity that the noise hides; empty otherwise."""
+        if not self.is_noise_alone:
+            return {}
+        several = f"which states {len(self.hidden)} of {len(self.free)} variables have"
+        hides = several if self.knows_total else "how many records there are"
+        return {"status": str(Status.NOT_TRUSTED), HIDDEN_BY_NOISE: hides}

@@ -30,7 +30,7 @@ import numpy as np
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.parameters import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.parities.mode import (
     ParityMoments,
     noisy_parity_sums,

@@ -15,13 +15,13 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
     restored_sets,
     sets_content,
 )
+from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
@@ -169,7 +169,7 @@ class ReleasedParities(Released):
             The model, with the guarantee of the release. Its status is ``"converged"``, ``"approximate"`` if the
             curvature is a Monte Carlo estimate (in wide models), ``"iteration limit"``, ``"diverged"`` if a plain
             penalty has no maximum, or ``"not trusted"`` if the noise hides the number of records or the distribution
-            of most variables (`bayesprivmrf.learning.models.advice`).
+            of most variables (`bayesprivmrf.learning.models.solution`).
 
         Raises
         ------

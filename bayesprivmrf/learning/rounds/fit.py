@@ -46,7 +46,7 @@ from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.tables import NoisyTable
-from bayesprivmrf.model.cliques import split_tables
+from bayesprivmrf.marginals import Layout
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
@@ -103,7 +103,7 @@ class RoundFit:
     def potentials(self) -> list[FloatArray]:
         """Return the log potentials, one table for each clique."""
         flat = self.effects.potentials(self.coordinates)
-        return split_tables(self.effects.cardinalities, self.effects.scopes, flat)
+        return Layout.build(self.effects.cardinalities, self.effects.scopes).tables(flat)
 
     def probabilities(self, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return the model's tables of any scopes, with axes in ascending order."""

@@ -27,7 +27,6 @@ from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import BucketTree
-from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -171,7 +170,7 @@ class GrowingForest:
         scopes = [self._scope(place) for place in range(len(self.cliques))]
         engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
         potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
-        return split_tables(self.cardinalities, scopes, engine.marginals(potentials)[1][effects.cells :])
+        return engine.layout.tables(engine.marginals(potentials)[1])[len(effects.scopes) :]
 
     def margins(self, effects: Effects, beta: FloatArray, scopes: Sequence[Scope]) -> Iterator[FloatArray]:
         """Yield the model's tables of scopes inside cliques."""

@@ -12,7 +12,7 @@ ridge is therefore compared with one weighted by the curvature at the estimate. 
 same means and prior, with weights from the curvature at the mode. The release's details then have the entry
 ``"penalty"``. A mode whose search did not converge has the status ``not trusted``.
 
-A fit to pure noise is not trusted (`bayesprivmrf.learning.models.advice`). The release contains A and h of an Ising
+A fit to pure noise is not trusted (`bayesprivmrf.learning.models.solution`). The release contains A and h of an Ising
 model if all variables have two states, else centered tables (`pair_arrays`).
 
 **Smaller models.** The numbers of a search that does not converge are no estimate, and may be further from the
@@ -50,8 +50,8 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, clo
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.models.advice import FALLBACK, Signal
 from bayesprivmrf.learning.models.pairs import pair_arrays
+from bayesprivmrf.learning.models.solution import FALLBACK, Signal
 from bayesprivmrf.learning.rounds.fit import fit_tables
 from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.tables import Merging, NoisyTable

@@ -68,9 +68,8 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.advice import FALLBACK
-from bayesprivmrf.learning.models.parameters import SavedMap
-from bayesprivmrf.learning.models.solution import warn_of_chains
+from bayesprivmrf.learning.models.maps import SavedMap
+from bayesprivmrf.learning.models.solution import FALLBACK, warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,

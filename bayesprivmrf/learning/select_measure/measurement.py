@@ -46,7 +46,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.learning.models.parameters import require_states, written_pairs
+from bayesprivmrf.learning.models.maps import require_states, written_pairs
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import NoiseSource

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
-from bayesprivmrf.mechanisms.reading.coding import is_missing, type_name
+from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.readers.text_files import repeated_error
@@ -197,10 +197,8 @@ class Counts:
     def __post_init__(self) -> None:
         kind = f"a {type(self.column).__name__}"
         require(isinstance(self.column, Hashable), "count", "be the name of a column", kind)
-        is_measured, must = (
-            str(self.column) in map(str, self.variables),
-            "name a column that is no declared variable",
-        )
+        is_measured = str(self.column) in map(str, self.variables)
+        must = "name a column that is no declared variable"
         require(not is_measured, "count", must, repr(self.column), "leave it out of the model")
 
     @classmethod
@@ -219,21 +217,11 @@ class Counts:
             The column is missing; a count is missing, negative or not whole; or the sum of the counts is too large.
         """
         series = frame.get_column(self.named(data, frame))
-        kind = type_name(series.dtype)
-        if is_missing(series).any() or kind == "Boolean":
+        missing = is_missing(series).any()
+        values = [] if missing else [self._whole(value) for value in series.to_list()]
+        if missing or sum(values) > self.most:
             raise self.error()
-        if series.dtype.is_integer() and kind not in {"Int128", "UInt128"}:
-            values = series.to_numpy()
-            # compared before the conversion: an unsigned number may be too large for int64
-            if values.size and (values.min() < 0 or values.max() > self.most):
-                raise self.error()
-        else:  # floats, text from a CSV file, or Python numbers
-            values = np.array([self._whole(value) for value in series.to_list()], dtype=np.int64)
-        counts = values.astype(np.int64)
-        # as floats first, because the sum of 64-bit integers may overflow
-        if counts.sum(dtype=np.float64) > self.most or counts.sum() > self.most:
-            raise self.error()
-        return counts
+        return np.array(values, dtype=np.int64)
 
     def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
         """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal.

@@ -144,10 +144,8 @@ class Persons:
         must = "be in memory, because the order of events matters"
         require(not isinstance(frame, nw.LazyFrame), "data", must, "a query", remedy, error=DataError)
         series = frame.get_column(self._named(data, frame))
-        what, remedy = (
-            f"column {self.column!r}",
-            "drop the rows without a person, or give each a name of its own",
-        )
+        what = f"column {self.column!r}"
+        remedy = "drop the rows without a person, or give each a name of its own"
         is_whole, must = not is_missing(series).any(), "identify a person in each row"
         require(is_whole, what, must, "a missing value", remedy, error=DataError)
         # Equal numbers for rows of one person, different ones for different persons. Both directions matter: a
@@ -201,13 +199,9 @@ def _name(value: Any) -> Any:
 
 def rank_within(groups: IntArray) -> IntArray:
     """Return the number of earlier rows of the same group, shape (rows,)."""
-    order = np.argsort(groups, kind="stable")
-    placed = groups[order]
-    is_first = np.append(True, placed[1:] != placed[:-1])[: placed.size]
-    starts = np.flatnonzero(is_first)
-    ranks = np.empty_like(groups)
-    ranks[order] = np.arange(placed.size) - starts[np.cumsum(is_first) - 1]
-    return ranks
+    import pandas as pd
+
+    return pd.Series(groups).groupby(groups).cumcount().to_numpy()
 
 
 def wide_sequences(
@@ -325,10 +319,8 @@ def transition_rows(
     >>> transition_rows(events, person="id", position="day", state="state").values.tolist()
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
-    is_named, must = (
-        len({str(person), *map(str, names)}) == 3,
-        f"be two different names, neither of them {person!r}",
-    )
+    is_named = len({str(person), *map(str, names)}) == 3
+    must = f"be two different names, neither of them {person!r}"
     require(is_named, "names", must, names, "write ('from', 'to')")
 
     def read() -> Any:

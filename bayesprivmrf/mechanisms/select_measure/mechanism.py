@@ -31,7 +31,7 @@ from bayesprivmrf.checks import one_of, positive_finite, require, require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
-from bayesprivmrf.learning.models.advice import FALLBACK, HIDDEN_BY_NOISE
+from bayesprivmrf.learning.models.solution import FALLBACK, HIDDEN_BY_NOISE
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,

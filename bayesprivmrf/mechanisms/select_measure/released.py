@@ -5,7 +5,7 @@ model, and every noisy table as an answer to a query: single variables first, th
 order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
 that of `bayesprivmrf.learning.rounds.solution`. The solution is not trusted if the noisy numbers do not differ from
-noise alone (`bayesprivmrf.learning.models.advice`).
+noise alone (`bayesprivmrf.learning.models.solution`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.models.advice import HIDDEN_BY_NOISE, Signal
+from bayesprivmrf.learning.models.solution import HIDDEN_BY_NOISE, Signal
 from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED
 from bayesprivmrf.learning.rounds.fit import number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND

@@ -33,9 +33,9 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS, Scope
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
-from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, array_forecast
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.marginals.layout import Layout, elimination_order
+from bayesprivmrf.marginals.planning import BucketTree, array_forecast
 from bayesprivmrf.mechanisms.record_mechanisms import noisy_sums
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
@@ -89,11 +89,12 @@ class Size:
         if edges not in self._known:
             layout = Layout.build(self._cardinalities, sorted(edges))
             order = elimination_order(layout.cardinalities, layout.scopes)
-            taken = _ratio(array_forecast(layout, order).total_cells, self._cells)
+            merged = array_forecast(BucketTree.build(layout, order))
+            taken = _ratio(merged.total_cells, self._cells)
             if taken <= 1:
                 # an order for the merged states is near the best for the declared ones
-                declared = array_forecast(Layout.build(self._declared, sorted(edges)), order)
-                taken = max(taken, _ratio(declared.memory_bytes, self._memory))
+                declared = BucketTree.build(Layout.build(self._declared, sorted(edges)), order)
+                taken = max(taken, _ratio(array_forecast(declared).memory_bytes, self._memory))
             self._known[edges] = taken
         return self._known[edges]
 

@@ -2,8 +2,7 @@
 
 from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.prior import Rows
+from bayesprivmrf.inference.posterior.records.engine import Rows
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 
-__all__ = ["HyperDirichlet", "NormalEffects", "RecordEngine", "Rows", "junction_forest"]
+__all__ = ["HyperDirichlet", "NormalEffects", "Rows", "junction_forest"]

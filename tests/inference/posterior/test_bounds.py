@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from inference.conftest import specification
-from inference.posterior.engines import Rows
 from inference.posterior.test_exact_table import enumerated
 
 from bayesprivmrf import queries as q
@@ -65,7 +64,7 @@ def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
     evidence = gather(given, takes_bounds=True)
     mean, sd = enumerated(evidence, 0.4, range(6, 31) if is_private else [15])
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
-    formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, **known))
+    formulation = TableEngine(evidence=evidence, concentration=0.4, **known)
     assert formulation.other is None  # relaxed counts do not keep bounds
     drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
@@ -91,7 +90,7 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
         laws[:] = [law for _, law in pairs]
         given = NoisyStatistics.from_tables(model, {"a": values}, noise={"a": laws}, total=120)
         evidence = gather(given, takes_bounds=True)
-        formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.7, total=120))
+        formulation = TableEngine(evidence=evidence, concentration=0.7, total=120)
         drawn = formulation.sample(draws=100, tune=20, chains=1, seed=trial, time_limit=0.0)
         counts = np.asarray(drawn.draws["counts"]).reshape(-1, 8) + rng.uniform(-0.5, 0.5, (100, 8))
         lower, upper = np.quantile(counts, [0.05, 0.95], axis=0)

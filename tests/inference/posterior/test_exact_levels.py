@@ -174,7 +174,7 @@ def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables
     settings = {} if len(totals) == 1 else {"total_range": (totals[0], totals[-1])}
     formulation = formulation_on(evidence, formulation="exact", **settings)
     assert formulation.name == "exact"
-    assert not formulation.prior.keeps_sums
+    assert not formulation.keeps_sums
     require_same(formulation, totals)
 
 
@@ -191,7 +191,7 @@ def test_records_beside_held_sums_of_larger_areas_have_it_too(known):
     """`auto` takes whole records there."""
     evidence = gather(released(TINY, PEOPLE, [TABLE], Laplace(1.5), **known), takes_bounds=True)
     formulation = formulation_on(evidence)
-    assert formulation.prior.keeps_sums
+    assert formulation.keeps_sums
     require_same(formulation, [5])
 
 
@@ -209,8 +209,8 @@ def test_parts_beside_linear_scores_have_it_too():
     evidence = gather(released(model, joint, [TABLE, regions], Laplace(1.5)))
     formulation = formulation_on(evidence)
     assert formulation.name == "exact"
-    assert not formulation.prior.keeps_sums
-    assert {"2, region", "2, area"} <= set(formulation.prior.relaxed.latent.effects_prior.orders)
+    assert not formulation.keeps_sums
+    assert {"2, region", "2, area"} <= set(formulation.relaxed.latent.effects_prior.orders)
     require_same(formulation, [4])
 
 
@@ -235,9 +235,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     given = released(model, np.full(15, 4), [q.table("area", "group"), counties], law, total=False)
     formulation = formulation_on(gather(given), formulation="exact", total_range=(20, 120))
     assert formulation.name == "exact"
-    assert not formulation.prior.keeps_sums
+    assert not formulation.keeps_sums
     assert (
-        formulation.prior.relaxed.latent.effects_prior.count == 7
+        formulation.relaxed.latent.effects_prior.count == 7
     )  # the group's, and of each level the areas' and the pair's
     for before, after in six_sweeps(formulation, law, 400, is_followed=is_followed):
         assert ks_2samp(before, after, method="asymp").pvalue > 1e-4 / 40

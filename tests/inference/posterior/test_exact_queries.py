@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from inference.conftest import simulated_counts, specification
 from inference.posterior.drawn import finished_of
-from inference.posterior.engines import NormalEffects, RecordEngine, Rows
+from inference.posterior.engines import NormalEffects, Rows
 from inference.posterior.test_exact_effects import summed
 from repeats import few
 
@@ -80,13 +80,13 @@ def near(formulation, totals, **given):
 @pytest.mark.parametrize("law", [DiscreteLaplace(0.7), Gaussian(1.5)], ids=lambda law: law.name)
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(kind, law):
     evidence = gather(release(TREE, asked(TREE, kind), law, 7, 4))
-    agrees(RecordEngine(prior=Rows(evidence=evidence, concentration=0.7, total=4)), [4])
+    agrees(Rows(evidence=evidence, concentration=0.7, total=4), [4])
 
 
 @pytest.mark.parametrize("kind", few(["weighted", "parities", "pooled"]))
 def test_an_unknown_number_of_records_too(kind):
     evidence = gather(release(TREE, asked(TREE, kind), Laplace(1.5), 8, 4))
-    agrees(RecordEngine(prior=Rows(evidence=evidence, concentration=1.0, total_range=(2, 5))), range(2, 6))
+    agrees(Rows(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_an_unknown_number_of_records_too(kind):
 def test_records_of_a_cycle_too(kind):
     evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))
     compared = near if kind == "weighted" else agrees
-    compared(RecordEngine(prior=NormalEffects(evidence=evidence, scale=1.0, total_range=(2, 3))), range(2, 4))
+    compared(NormalEffects(evidence=evidence, scale=1.0, total_range=(2, 3)), range(2, 4))
 
 
 def test_all_kinds_together_with_odd_names_a_variable_of_one_state_and_one_apart():
     queries = [query for kind in KINDS for query in asked(ODD, kind)]
     evidence = gather(release(ODD, queries, Gaussian(4.0), 10, 2))
-    near(RecordEngine(prior=NormalEffects(evidence=evidence, scale=1.2, total=2)), [2])
+    near(NormalEffects(evidence=evidence, scale=1.2, total=2), [2])
 
 
 def test_impossible_cells_hold_no_record():
     queries = [q.parities(2), q.pooled([("a",), ("c",)])]
     evidence = gather(release(ZEROS, queries, DiscreteLaplace(1.0), 11, 3))
-    near(RecordEngine(prior=NormalEffects(evidence=evidence, scale=1.0, total=3)), [3])
+    near(NormalEffects(evidence=evidence, scale=1.0, total=3), [3])
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 from inference.posterior.drawn import finished_of
-from inference.posterior.engines import RecordEngine, Rows
+from inference.posterior.engines import Rows
 from inference.posterior.enumeration import exact_posterior
 from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.stats import ks_2samp
@@ -47,7 +47,7 @@ def test_marginals_are_those_of_the_sum_over_all_tables(model, law, alpha):
     """Means within .12 posterior standard deviations, five standard errors of 8,000 draws worth a fifth each."""
     evidence = gather(release_of(model, 14, law, 77))
     exact = exact_posterior(evidence, alpha=alpha)
-    finished = sampled(RecordEngine(prior=Rows(evidence=evidence, concentration=alpha, total=14)))
+    finished = sampled(Rows(evidence=evidence, concentration=alpha, total=14))
     drawn = finished.marginals.reshape(-1, exact.mean.size)
     possible = exact.sd > 0
     error = (drawn.mean(axis=0) - exact.mean)[possible] / exact.sd[possible]
@@ -60,9 +60,7 @@ def test_a_private_number_of_records_has_its_exact_posterior():
     """Its mean within .12 deviations, five standard errors of 9,000 draws worth a fifth each."""
     evidence = gather(release_of(BINARY, 22, DiscreteLaplace(3.0), 5, total=False))
     exact = exact_posterior(evidence, totals=range(8, 61))
-    finished = sampled(
-        RecordEngine(prior=Rows(evidence=evidence, concentration=1.0, total_range=(8, 60))), draws=4500
-    )
+    finished = sampled(Rows(evidence=evidence, concentration=1.0, total_range=(8, 60)), draws=4500)
     assert finished.total.mean() == pytest.approx(exact.total_mean, abs=0.12 * exact.total_sd)
     assert finished.total.std() == pytest.approx(exact.total_sd, rel=0.1)
 
@@ -94,7 +92,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
     blank = NoisyStatistics.from_tables(
         model, {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))}, noise=DiscreteLaplace(2.0)
     )
-    prior = RecordEngine(prior=Rows(evidence=gather(blank), total_range=(5, 60)))
+    prior = Rows(evidence=gather(blank), total_range=(5, 60))
     for _ in range(400):
         drawn = prior.prior_draws(1, rng)
         noise = DiscreteLaplace(2.0)
@@ -105,7 +103,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
         release = NoisyStatistics.from_tables(model, tables, noise=noise)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            chain = RecordEngine(prior=Rows(evidence=gather(release), total_range=(5, 60)))
+            chain = Rows(evidence=gather(release), total_range=(5, 60))
         finished = chain.finish(
             chain.sample(draws=1, tune=30, chains=1, seed=int(rng.integers(2**32))).draws, rng
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 from inference.posterior.drawn import finished_of, formulation_on
-from inference.posterior.engines import NormalEffects, RecordEngine, Rows
+from inference.posterior.engines import NormalEffects, Rows
 from inference.posterior.test_exact_effects import TIED
 from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees, near
 from inference.posterior.test_exact_transitions import conditionals
@@ -65,14 +65,14 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(case
     model, known, records = RECORDS[case]
     noisy = [q.parities(2), q.pooled([("a", "b"), ("b", "c")])]
     evidence = held(release(model, records, noisy=noisy, law=DiscreteLaplace(3.0), **known))
-    near(RecordEngine(prior=Rows(evidence=evidence, concentration=0.7, total=records)), [records])
+    near(Rows(evidence=evidence, concentration=0.7, total=records), [records])
 
 
 def test_bounds_with_an_unknown_number_of_records_too():
     known = {"within": [q.table("a"), q.table("c")], "after": [q.table("b")]}
     made = release(TREE, 4, noisy=[q.table("b", "a")], law=DiscreteGaussian(1.5), total=False, **known)
     evidence = held(made)
-    near(RecordEngine(prior=Rows(evidence=evidence, concentration=1.0, total_range=(2, 5))), range(2, 6))
+    near(Rows(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
 
 
 def test_tables_that_cross_in_one_clique_too():
@@ -81,7 +81,7 @@ def test_tables_that_cross_in_one_clique_too():
         CROSSED, 6, noisy=[q.table("a", "b")], law=Laplace(1.0), exact=[q.table("a"), q.table("b")]
     )
     formulation = formulation_on(held(made), 10, concentration=0.6)
-    assert isinstance(formulation.prior, Rows)
+    assert isinstance(formulation, Rows)
     near(formulation, [6])
 
 
@@ -121,7 +121,7 @@ def test_records_of_other_models_too(case):
     model, known, records = EFFECTS[case]
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
     formulation = formulation_on(held(made), 10, scale=1.0)
-    assert isinstance(formulation.prior, NormalEffects)
+    assert isinstance(formulation, NormalEffects)
     compared = agrees if case in LONG else near
     compared(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
 
@@ -149,7 +149,7 @@ def test_records_of_a_chain_of_shared_transitions_too():
     pooled = q.pooled([(first, middle), (middle, last)])
     made = release(chain, 4, noisy=[q.table(first, middle), pooled], law=Laplace(1.5), **known)
     formulation = formulation_on(held(made), 10, concentration=0.8)
-    assert isinstance(formulation.prior, SharedTransitions)
+    assert isinstance(formulation, SharedTransitions)
 
     near(formulation, [4], size=16_000, potentials=conditionals(chain))
     window = release(chain, 4, noisy=[pooled], law=Laplace(1.5), exact=[q.table(first, middle)])
@@ -198,7 +198,7 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
             for one in (q.table("a", "b"), q.table("b", "c"))
         ]
         evidence = held(NoisyStatistics.from_measurements(model, given))
-        formulation = RecordEngine(prior=Rows(evidence=evidence, concentration=0.7, total=100))
+        formulation = Rows(evidence=evidence, concentration=0.7, total=100)
         drawn = formulation.sample(draws=200, tune=40, chains=1, seed=trial, time_limit=0.0).draws["counts"]
         shaken = np.asarray(drawn).reshape(-1, 18) + rng.uniform(-0.5, 0.5, (200, 18))
         lower, upper = np.quantile(shaken, [0.05, 0.95], axis=0)

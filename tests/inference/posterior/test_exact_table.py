@@ -6,7 +6,6 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
-from inference.posterior.engines import Rows
 from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
 from repeats import again, few
 from scipy.stats import chisquare, ks_2samp
@@ -85,7 +84,7 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     totals = range(6, 31) if is_private else [15]
     mean, sd = enumerated(evidence, 0.4, totals)
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
-    formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, **known))
+    formulation = TableEngine(evidence=evidence, concentration=0.4, **known)
     drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
@@ -118,11 +117,11 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     rng = np.random.default_rng(8)
     model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
     evidence = gather(released(model, np.array([3, 0, 1, 0, 2, 0]), rng, total=6))
-    formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, total=6))
+    formulation = TableEngine(evidence=evidence, concentration=0.4, total=6)
     tables, weights = weighed(evidence, 0.4, [6])
     chosen = rng.choice(len(tables), 100_000, p=weights)
     starts = tables.astype(np.int64)[chosen]
-    sums, chain = formulation.prior.measured.answers(starts).astype(np.int64), formulation.chain(rng)
+    sums, chain = formulation.measured.answers(starts).astype(np.int64), formulation.chain(rng)
     found = moved(starts, sums, turn, 8, chain.state, chain.parts["cells"], formulation.data, rng)
     code = 7 ** np.arange(6)
     order = np.argsort(tables @ code)
@@ -139,13 +138,13 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
-    prior = TableEngine(prior=Rows(evidence=gather(blank), **known))
+    prior = TableEngine(evidence=gather(blank), **known)
     for _ in range(200):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            chain = TableEngine(prior=Rows(evidence=evidence, **known))
+            chain = TableEngine(evidence=evidence, **known)
         kept = chain.sample(draws=1, tune=1, chains=1, seed=int(rng.integers(2**32)))
         finished = chain.finish(kept.draws, rng)
         first.append(

@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts
-from inference.posterior.engines import RecordEngine
 from inference.posterior.test_exact_effects import summed
 from scipy.stats import ks_2samp
 
@@ -88,7 +87,7 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     release = release_of(model, asked(model, kind, order), law, records, 5, total=known)
     given = {"evidence": gather(release), "concentration": alpha}
     given |= {"total": records} if totals is None else {"total_range": (totals[0], totals[-1])}
-    formulation = RecordEngine(prior=SharedTransitions(**given))
+    formulation = SharedTransitions(**given)
     mean, deviation = summed(formulation, totals or [records], size=10_000, potentials=conditionals(model))
     drawn = formulation.sample(draws=6000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
@@ -134,17 +133,17 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
             exact = each.answers(whole)
             given.append(Measurement(each.query, exact + law.draw(exact.shape, rng), law))
         evidence = gather(NoisyStatistics.from_measurements(model, given))
-        formulation = RecordEngine(prior=SharedTransitions(evidence=evidence, total_range=(10, 60)))
+        formulation = SharedTransitions(evidence=evidence, total_range=(10, 60))
         state = formulation.chain(rng)
         state.total, state.state.counts[:] = int(total[0]), own
         state.state.sums[:] = np.rint(
             np.concatenate([a.ravel() for a in evidence.answers(whole.astype(float))])[evidence.possible]
         )
-        state.parts["rows"].log_rows[:], state.parts["position"][:] = log_rows[:, 0], position
+        state.kept["log_rows"][:], state.kept["shape_position"][:] = log_rows[:, 0], position
         after = state.run(1, 30)
         for found, number, cells, rows in (
             (first, total[0], counts, log_rows[:, 0]),
-            (last, after["total"][0], formulation.prior.in_order(after["counts"][0]), after["log_rows"][0]),
+            (last, after["total"][0], after["counts"][0][formulation.forest.places], after["log_rows"][0]),
         ):
             added = sums(cells)
             found.append(

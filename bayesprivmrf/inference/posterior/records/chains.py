@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Event
@@ -22,7 +22,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLE
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import codes_of
 
-# Number of records that one sweep visits; arbitrary: with more records a draw needs more sweeps (`effort`)
+# Number of records that one sweep visits; arbitrary: with more records a draw needs more sweeps
 MOVES = 2000
 
 announce_compiling()  # the modules imported above compile at their first call
@@ -160,16 +160,16 @@ class RecordChain:
     Parameters
     ----------
     sweep
-        Function that makes compiled sweeps. It takes the chain, the arrays of draws to fill, and the number of sweeps
-        between two draws, and returns the number of records.
+        Function that makes compiled sweeps. It takes the chain and a number of sweeps, and returns the number of
+        records.
     kept
-        Shape of one draw of each stored variable, by name; ``total`` is one of them.
+        Variables that are stored in each draw, beside ``total``, by name; `sweep` changes them in place.
     rng, total, latent, state
         Random generator, number of records, cells of the records, and tables that follow from them.
     births
         Largest number of births in one sweep.
     parts
-        Parameters that `sweep` moves.
+        Other parameters that `sweep` moves.
     wanted
         Cells of each initial record in the groups of exact sums, shape (records, groups).
     is_tuning
@@ -178,39 +178,35 @@ class RecordChain:
         Number of sweeps made so far.
     """
 
-    sweep: Callable[[RecordChain, Kept, int], int]
-    kept: Mapping[str, tuple[int, ...]]
+    sweep: Callable[[RecordChain, int], int]
+    kept: Kept
     rng: np.random.Generator
     total: int
     latent: np.ndarray
     state: ChainState
     births: int
-    parts: Mapping[str, Any]
+    parts: dict[str, Any]
     wanted: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     is_tuning: bool = True
     sweeps: int = 0
     stopped: Event = field(default_factory=Event)
 
-    def space(self, draws: int) -> Kept:
-        """Return empty arrays for a number of draws."""
-        return {name: np.empty((draws, *shape)) for name, shape in self.kept.items()}
-
     def run(self, draws: int, thin: int) -> Kept:
         """Store every `thin`-th of ``draws * thin`` sweeps; fewer draws if the chain is stopped."""
-        each = max(50 // thin, 1)  # about 50 sweeps at once, then check for space and for a stop; arbitrary
-        parts = [self.space(0)]
-        for first in range(0, draws, each):
+        stored = {name: np.empty((draws, *values.shape)) for name, values in self.kept.items()}
+        stored["total"] = np.empty(draws)
+        for draw in range(draws):
             if self.stopped.is_set():
-                break
-            part = self.space(min(each, draws - first))
-            births = len(part["total"]) * thin * self.births
-            if self.total + births > len(self.latent):  # space for the records that may be born
-                more = np.zeros((births, self.latent.shape[1]), np.int32)
+                return {name: values[:draw] for name, values in stored.items()}
+            births = thin * self.births
+            if self.total + births > len(self.latent):  # space for the records that may be born in many draws
+                more = np.zeros((50 * births, self.latent.shape[1]), np.int32)
                 self.latent = np.concatenate([self.latent[: self.total], more])
-            self.total = self.sweep(self, part, thin)
-            self.sweeps += len(part["total"]) * thin
-            parts.append(part)
-        return _joined(parts)
+            self.total = stored["total"][draw] = self.sweep(self, thin)
+            self.sweeps += thin
+            for name, values in self.kept.items():
+                stored[name][draw] = values
+        return stored
 
 
 def sample_chains(
@@ -239,7 +235,7 @@ def sample_chains(
     draws, tune
         Number of draws to keep per chain, and of sweeps before them.
     operations
-        Operations of one sweep of all chains (`effort`).
+        Operations of one sweep of all chains.
     time_limit
         Seconds after which the chains are not continued.
 
@@ -250,7 +246,7 @@ def sample_chains(
     """
     clock = Clock(time_limit)
     chains = len(states)
-    thin, kept = 1, [state.space(0) for state in states]
+    thin, kept = 1, [state.run(0, 1) for state in states]
     with (
         ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
         StepProgress(tune + draws, is_shown=progress_bar) as bar,
@@ -266,7 +262,10 @@ def sample_chains(
             if stopped and not is_first and clock.is_over:
                 (thin, kept), is_late = before, True
                 break
-            kept = [_joined(pair) for pair in zip(kept, new, strict=True)]
+            kept = [
+                {name: np.concatenate([old[name], values]) for name, values in one.items()}
+                for old, one in zip(kept, new, strict=True)
+            ]
             judged = [np.stack(values) for values in zip(*map(judged_of, kept), strict=True)]
             is_over = stopped or thin >= LONGEST or operations * (tune + 2 * thin * draws) > WORK
             if draws < SMALLEST_ESS or is_over or is_mixed(mixing_of(judged), chains):
@@ -284,12 +283,6 @@ def sample_chains(
         "is_late": is_late,
         "stats": {"sampler": "exact", "steps_between_draws": thin, "sampling_seconds": clock.seconds},
     }
-
-
-def _joined(parts: Any) -> Kept:
-    """Return the draws of one chain from several parts, joined."""
-    parts = list(parts)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _together(

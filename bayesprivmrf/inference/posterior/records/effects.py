@@ -1,4 +1,4 @@
-r"""Normal effects as a prior of whole records, and the arrays that moves of the potentials read.
+r"""Engine of whole records with normal effects, and the arrays that moves of the potentials read.
 
 The posterior is that of `relaxed.log_linear`, without its relaxation. Records of any log-linear model are moved like
 those of a decomposable one, along the junction forest of the bags of a triangulation. Given the potentials,
@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
@@ -26,27 +27,35 @@ from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import grouped
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
-from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
-from bayesprivmrf.inference.posterior.records.prior import RecordPrior, Start
+from bayesprivmrf.inference.posterior.records.effect_moves import advance_effects
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
 
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NormalEffects(RecordPrior):
-    """Prior of a log-linear model: normal effects.
+class NormalEffects(RecordEngine):
+    """Engine of a log-linear model, whose prior is normal effects.
 
     Parameters
     ----------
     scale
         Prior standard deviation of all effects, nats; None learns one for each effect. The other parameters are those
-        of `RecordPrior`.
+        of `RecordEngine`.
     """
 
     scale: float | None = None
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why normal effects do not support the model or the settings, or None."""
+        return LogLinear.refuses_prior(evidence, settings)
 
     @cached_property
     def relaxed(self) -> LogLinear:
@@ -58,17 +67,12 @@ class NormalEffects(RecordPrior):
     @property
     def no_relaxed(self) -> str | None:
         """Reason why relaxed counts cannot represent the measurements; None if they can."""
-        if self.relaxed.latent.mode.means.tells_all:
-            return None
+        if super().no_relaxed or self.relaxed.latent.mode.means.tells_all:
+            return super().no_relaxed
         return (
             "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
             "parameters depends on, and the measurements contain more. Read its draws in `tree`."
         )
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings of the prior, by name."""
-        return self.relaxed.settings
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -76,9 +80,9 @@ class NormalEffects(RecordPrior):
         return (*self.relaxed.judged, "coordinates")
 
     @property
-    def parameter_operations(self) -> float:
-        """Operations of the gradients with respect to the potentials in a sweep (`effort`)."""
-        return 4 * self.relaxed.operations_a_gradient
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain, with four gradients with respect to the potentials."""
+        return super().operations_a_sweep + 4 * self.relaxed.operations_a_gradient
 
     @cached_property
     def bagged(self) -> Evidence:
@@ -157,19 +161,7 @@ class NormalEffects(RecordPrior):
             return unused
         return Whitening.of(observed, precision, mode.coordinates, prior.levels, prior.count)
 
-    @property
-    def reach(self) -> int:
-        """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
-        # such moves would violate exact sums
-        error = 0.0 if self.total is not None or self.keeps_sums else self.evidence.total_standard_error
-        return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
-
-    @property
-    def most_births(self) -> int:
-        """Number of births for which a sweep needs space."""
-        return self.births + FAR * self.reach
-
-    def start(self, rng: np.random.Generator) -> Start:
+    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw potentials and scales near the preliminary estimate."""
         rough, latent = self.preliminary, self.relaxed.latent
         whitening, size = rough.whitening, latent.effects.size
@@ -180,34 +172,24 @@ class NormalEffects(RecordPrior):
         log_scales = rough.mode.log_scales.copy()
         if self.scale is None and latent.effects_prior.count:
             log_scales += rough.log_scale_root @ rng.standard_normal(log_scales.size)
-        kept = {
-            "counts": (self.evidence.specification.size,),
-            "total": (),
-            "coordinates": (size,),
-            "log_scale": log_scales.shape,
-        }
-        parts = {
-            "beta": beta[:size].copy(),
-            "log_scales": log_scales,
-            # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
-            "step": np.array([0.5, 10.0, 0.5, 10.0]),
-        }
-        return Start(kept, np.zeros(self.forest.cells.size), parts)
+        tables = np.zeros(self.evidence.specification.size)
+        kept = {"counts": tables, "coordinates": beta[:size].copy(), "log_scale": log_scales}
+        # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
+        return np.zeros(self.forest.cells.size), kept, {"step": np.array([0.5, 10.0, 0.5, 10.0])}
 
-    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
+    def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number, the potentials and their scales."""
-        parts = chain.parts
         return advance_effects(
-            chain.total, self.moves, self.births, self.reach, self.total_bounds, chain.wanted, chain.latent,
-            parts["beta"], parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data,
-            self.effects, self.relaxed.latent.plan.data, chain.rng, thin, tuple(out.values()),
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent,
+            chain.kept["counts"], chain.kept["coordinates"], chain.kept["log_scale"], chain.parts["step"],
+            chain.is_tuning, chain.state, self.data, self.effects, self.relaxed.latent.plan.data, chain.rng, sweeps,
         )  # fmt: skip
 
-    def in_order(self, counts: FloatArray) -> FloatArray:
-        """Return stored counts of the model's possible cells, in the model's order."""
-        return counts[..., self.measured.cells]
+    def read(self, kept: Kept) -> Kept:
+        """Return stored draws with the counts of the model's possible cells."""
+        return {**kept, "counts": kept["counts"][..., self.measured.cells]}
 
-    def finish(self, draws: Mapping[str, np.ndarray]) -> Finished:
+    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of the draws."""
         effects, total = draws["coordinates"], np.asarray(draws["total"], dtype=float)
         counts = self.all_cells(draws["counts"])
@@ -215,10 +197,6 @@ class NormalEffects(RecordPrior):
         for place in np.ndindex(total.shape):
             marginals[place] = self.relaxed.latent.plan.moments(effects[place])[1]
         return self.relaxed.finished(effects, marginals, counts, total, draws["log_scale"])
-
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        return self.relaxed.prior_draws(size, rng)
 
 
 def _softened(evidence: Evidence) -> Evidence:

@@ -1,10 +1,10 @@
-r"""Engine for the exact posterior over whole records, given a prior and, if there are any, exact sums.
+r"""Engines for the exact posterior over whole records: the base, and Dirichlet rows of a decomposable model.
 
 No count is relaxed and nothing is approximated. A chain moves each of the N records given all others and the noisy
-numbers (`moves`), and changes their number by births and deaths (`births`). The prior moves its own parameters given
-the records: shapes of the rows of a decomposable model (`prior`), potentials and scales (`effects`), or the rows that
-the steps of a chain share (`transitions`). If sums of counts are known exactly or within bounds, the moves keep
-them, so exact numbers are not approximated by narrow noise.
+numbers (`moves`), and changes their number by births and deaths (`births`). An engine has the junction forest along
+which records are drawn, and moves the parameters of its prior given the records: shapes of rows (`Rows`), potentials
+and scales (`effects`), or the rows that the steps of a chain share (`transitions`). If sums of counts are known
+exactly or within bounds, the moves keep them, so exact numbers are not approximated by narrow noise.
 
 The price is time: a sweep visits up to a few thousand records, and sums over all cells of the model once for every
 few dozen records.
@@ -12,72 +12,134 @@ few dozen records.
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import CellSpread, Finished, Sampled, sweeps_of_records
-from bayesprivmrf.inference.posterior.measured import log_likelihoods
+from bayesprivmrf.errors import BayesPrivMRFError, ModelError
+from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.inference.posterior.forest import JunctionForest
+from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
+from bayesprivmrf.inference.posterior.measured import MeasuredCells, log_likelihoods
+from bayesprivmrf.inference.posterior.records.bounds import CONTRADICTION, noiseless_numbers
 from bayesprivmrf.inference.posterior.records.chains import (
     MOVES,
     ChainState,
     Kept,
     RecordChain,
+    RecordData,
+    record_data,
     sample_chains,
 )
-from bayesprivmrf.inference.posterior.records.prior import RecordPrior
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.records.shape_moves import advance
+from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.projection import least_squares
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
 
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RecordEngine:
-    """Formulation of the posterior over whole records, given a prior.
+class RecordEngine(ABC):
+    """Formulation of the posterior over whole records, and moves of the prior's parameters given the records.
 
     Parameters
     ----------
-    prior
-        The prior, which has the evidence.
+    evidence
+        Evidence of the releases.
+    total
+        Public number of records N; None if it is private.
+    total_range
+        Lower and upper end of the log-uniform prior of a private N, records.
     """
 
-    prior: RecordPrior
+    evidence: Evidence
+    total: float | None = None
+    total_range: tuple[float, float] = WIDEST_RANGE
 
     name: ClassVar[str] = "exact"
     """Name of the formulation."""
     sparsity: ClassVar[float] = 0.0
     """Half-counts per record: always 0, because nothing is approximated."""
+    gain: ClassVar[float] = 0.0
+    """Weight that a record adds to its cell: 1 if rows are integrated out, 0 if the parameters are given."""
+    moves: ClassVar[int] = MOVES
+    """Number of records that one sweep visits."""
+    is_listed: ClassVar[bool] = True
+    """Whether each record is stored, or only the tables."""
 
-    @property
-    def evidence(self) -> Evidence:
-        """Evidence of the releases."""
-        return self.prior.evidence
+    @classmethod
+    @abstractmethod
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why this engine does not support a release or the settings, or None."""
 
-    @property
-    def first_total(self) -> int:
-        """Number of records with which chains start."""
-        return self.prior.first_total
+    @cached_property
+    @abstractmethod
+    def relaxed(self) -> Any:
+        """Formulation with the same prior and relaxed counts."""
 
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """Variables on which convergence is judged."""
-        return self.prior.judged
+    @cached_property
+    @abstractmethod
+    def forest(self) -> JunctionForest:
+        """Junction forest along which records are drawn."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
+        """Draw initial parameters of a chain without records.
+
+        Return the prior weights of the cells; the arrays that are stored in each draw, beside ``counts`` and
+        ``total``; and other parameters that move. All of them change in place.
+        """
+
+    @abstractmethod
+    def sweep(self, chain: RecordChain, sweeps: int) -> int:
+        """Sweep records and parameters, and return the number of records."""
+
+    @abstractmethod
+    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
+        """Return marginals, counts and effects of the draws."""
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """Settings of the prior, by name."""
-        return self.prior.settings
+        return self.relaxed.settings
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Variables on which convergence is judged."""
+        return self.relaxed.judged
+
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
+        return self.relaxed.prior_draws(size, rng)
+
+    # relaxed counts
+
+    @property
+    def no_relaxed(self) -> str | None:
+        """Reason why relaxed counts are impossible; None if they are possible."""
+        if not self.keeps_sums:
+            return None
+        return (
+            "this posterior has no PyMC model: PyMC relaxes the counts, and exact or bounded counts cannot be "
+            "relaxed. Read its draws in `tree`, or fit a release without bounds and exact numbers."
+        )
 
     @property
     def other(self) -> str | None:
         """Name of the formulation with the same prior and relaxed counts; None if there is none."""
-        if self.prior.keeps_sums or self.prior.no_relaxed is not None:
-            return None
-        return self.prior.relaxed.name.lower()
+        return None if self.no_relaxed else self.relaxed.name.lower()
 
     def model(self) -> pm.Model:
         """Return the PyMC model of the same posterior with relaxed counts.
@@ -87,63 +149,118 @@ class RecordEngine:
         ModelError
             Relaxed counts cannot represent the measurements, or this prior.
         """
-        if self.prior.keeps_sums:
-            raise ModelError(
-                "this posterior has no PyMC model: PyMC relaxes the counts, and exact or bounded counts cannot be "
-                "relaxed. Read its draws in `tree`, or fit a release without bounds and exact numbers."
-            )
-        if self.prior.no_relaxed is not None:
-            raise ModelError(self.prior.no_relaxed)
-        return self.prior.relaxed.model()
+        if self.no_relaxed:
+            raise ModelError(self.no_relaxed)
+        return self.relaxed.model()
+
+    # measurements
+
+    @cached_property
+    def bagged(self) -> Evidence:
+        """Same evidence under a model whose cliques are the tables of the forest."""
+        return self.evidence
+
+    @property
+    def keeps_sums(self) -> bool:
+        """True if some sums of counts are known exactly or within bounds."""
+        return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
+
+    @cached_property
+    def sums(self) -> ExactSums:
+        """Sums that are known exactly or within bounds."""
+        total = None if self.total is None else round(self.total)
+        return ExactSums(evidence=self.bagged, forest=self.forest, total=total)
+
+    @property
+    def noisy(self) -> Evidence:
+        """Same evidence without the numbers that have no noise, for which `sums` stand."""
+        return replace(self.bagged, possible=self.bagged.possible & ~noiseless_numbers(self.bagged))
+
+    @cached_property
+    def data(self) -> RecordData:
+        """Arrays that moves of records read."""
+        return record_data(self.noisy, self.sums, self.gain)
+
+    @cached_property
+    def near(self) -> FloatArray:
+        """Least-squares counts of the cells; initial tables with exact sums are drawn close to them."""
+        return least_squares(self.bagged).counts
+
+    @cached_property
+    def measured(self) -> MeasuredCells:
+        """Measured cells of the evidence."""
+        return MeasuredCells.of(self.evidence)
+
+    def all_cells(self, counts: FloatArray) -> FloatArray:
+        """Return the counts of all cells of the model, given those of the possible cells."""
+        full = np.zeros((*np.shape(counts)[:-1], self.evidence.specification.size))
+        full[..., self.measured.cells] = counts
+        return full
+
+    # number of records
+
+    @property
+    def first_total(self) -> int:
+        """Number of records with which chains start, within all bounds."""
+        return self.nearest_total(*self.sums.extent)
+
+    def nearest_total(self, low: int, high: int) -> int:
+        """Return the number of records within two bounds that is closest to the public or estimated number."""
+        found = round(self.evidence.total) if self.total is None else round(self.total)
+        least, most = (int(end) for end in self.total_bounds)
+        if self.total is None:
+            low, high = max(low, least), min(high, most)
+        if low > high:
+            raise ModelError(CONTRADICTION)
+        return int(min(max(found, low), high))
+
+    @property
+    def total_bounds(self) -> np.ndarray:
+        """Smallest and largest possible number of records."""
+        low, high = self.total_range
+        return np.array([max(math.ceil(low), 1), math.floor(high)], np.int64)
+
+    @property
+    def births(self) -> int:
+        """Number of births and deaths in a sweep: a random walk crosses the likely values of N in a few sweeps."""
+        if self.total is not None:
+            return 0
+        error = self.evidence.total_standard_error
+        # the ends are arbitrary
+        return int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
 
     # memory and work
+
     @property
     def bytes_a_record(self) -> int:
         """Memory of one record of one chain: its cell in each table of rows."""
-        return 4 * len(self.prior.forest.tables) if self.prior.is_listed else 0
-
-    @property
-    def operations_a_visit(self) -> float:
-        """Operations of one move of a record, or of one proposed birth or death."""
-        forest = self.prior.forest
-        # for each cell that a visit reads, and for each table (benchmark `engine_choice`)
-        return 2.2 * (forest.cells.size + forest.sources.size) + 90.0 * len(forest.tables)
+        return 4 * len(self.forest.tables) if self.is_listed else 0
 
     @property
     def operations_a_sweep(self) -> float:
-        """Operations of one sweep of one chain (`effort`)."""
-        prior = self.prior
-        visits = min(prior.first_total, prior.moves) + prior.births
-        return self.operations_a_visit * visits + prior.parameter_operations
-
-    @property
-    def work(self) -> float:
-        """Operations per effective draw, including those of the initial records (`effort`)."""
-        prior = self.prior
-        error = 0.0 if prior.total is not None else prior.evidence.total_standard_error
-        spread = CellSpread.of(prior.evidence, prior.measured, prior.first_total)
-        cliques = len(prior.forest.order)
-        sweeps = sweeps_of_records(spread, prior.first_total, MOVES, prior.births, error, cliques)
-        # the work of the initial records is spread over 100 effective draws
-        return self.operations_a_sweep * sweeps + self.operations_a_visit * prior.first_total / 100
+        """Operations of one sweep of one chain."""
+        forest, visits = self.forest, min(self.first_total, self.moves) + self.births
+        # for each cell that a visit or a proposed birth reads, and for each table (benchmark `engine_choice`)
+        visit = 2.2 * (forest.cells.size + forest.sources.size) + 90.0 * len(forest.tables)
+        return visit * visits
 
     # draws
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a new chain without records."""
-        prior, total = self.prior, self.prior.first_total
-        start, wanted = prior.start(rng), np.zeros((total, 0), np.int64)
-        if prior.keeps_sums:
-            wanted = prior.sums.start(total, prior.near, rng)
+        total, (shapes, kept, parts) = self.first_total, self.start(rng)
+        wanted, state = np.zeros((total, 0), np.int64), ChainState.empty(self.data, shapes)
+        if self.sums.groups:
+            wanted = self.sums.start(total, self.near, rng)
         return RecordChain(
-            sweep=prior.sweep,
-            kept=start.kept,
+            sweep=self.sweep,
+            kept={"counts": state.counts, **kept},
             rng=rng,
             total=total,
-            latent=np.zeros((total if prior.is_listed else prior.moves, len(prior.forest.tables)), np.int32),
-            state=ChainState.empty(prior.data, start.shapes),
-            births=prior.most_births if prior.is_listed else 0,
-            parts=start.parts,
+            latent=np.zeros((total if self.is_listed else self.moves, len(self.forest.tables)), np.int32),
+            state=state,
+            births=self.births if self.is_listed else 0,
+            parts=parts,
             wanted=wanted,
         )
 
@@ -151,25 +268,90 @@ class RecordEngine:
         """Sweep until the chains have mixed; the other arguments are those of `sample_chains`."""
         seeds = np.random.SeedSequence(seed).spawn(chains)
         states = [self.chain(np.random.default_rng(child)) for child in seeds]
-        operations = chains * self.operations_a_sweep
-        values, found = sample_chains(states, self._judged_of, operations=operations, **how)
-        values = self._in_order(values)
-        densities = log_likelihoods(self.evidence, self.prior.all_cells(values["counts"])).values()
+
+        def judged_of(kept: Kept) -> list[np.ndarray]:
+            draws = self.read(kept)
+            return [draws[name] for name in self.judged]
+
+        values, found = sample_chains(states, judged_of, operations=chains * self.operations_a_sweep, **how)
+        values = self.read(values)
+        densities = log_likelihoods(self.evidence, self.all_cells(values["counts"])).values()
         lp = sum(densities, np.zeros(values["total"].shape))
         return Sampled(draws=values, statistics={"lp": lp}, **found)
 
-    def _in_order(self, kept: Kept) -> Kept:
-        """Return draws with counts in the model's order, and the functions of them by which mixing is judged."""
-        return self.prior.with_more({**kept, "counts": self.prior.in_order(kept["counts"])})
+    def read(self, kept: Kept) -> Kept:
+        """Return stored draws with the counts of the model's possible cells, and what else is judged."""
+        return {**kept, "counts": kept["counts"][..., self.forest.places]}
 
-    def _judged_of(self, kept: Kept) -> list[np.ndarray]:
-        draws = self._in_order(kept)
-        return [draws[name] for name in self.judged]
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Rows(RecordEngine):
+    """Engine of a decomposable model with Dirichlet rows of probabilities, whose shapes are fixed or learned.
+
+    Parameters
+    ----------
+    concentration
+        Shape of every cell, prior counts; None learns the shapes. The other parameters are those of `RecordEngine`.
+    """
+
+    concentration: float | None = None
+
+    gain: ClassVar[float] = 1.0
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
+        return HyperDirichlet.refuses_prior(evidence, settings)
+
+    @cached_property
+    def relaxed(self) -> HyperDirichlet:
+        """Formulation with the same prior and relaxed counts; it raises an error for other models."""
+        return HyperDirichlet(
+            evidence=self.evidence,
+            concentration=self.concentration,
+            total=self.total,
+            total_range=self.total_range,
+            is_cut=not self.keeps_sums,
+        )
+
+    @cached_property
+    def forest(self) -> JunctionForest:
+        """Junction forest of the model."""
+        return self.relaxed.forest
+
+    @cached_property
+    def shape_prior(self) -> ShapePrior:
+        """Prior of the shapes of the rows."""
+        return self.relaxed.prior
+
+    @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain, with a move of the learned shapes."""
+        return super().operations_a_sweep + 1600.0 * self.shape_prior.size  # benchmark `engine_choice`
+
+    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
+        """Draw shapes from their prior."""
+        position = rng.standard_normal(self.shape_prior.size)
+        log_rows = np.zeros(self.shape_prior.forest.cells.size)
+        return self.shape_prior.shapes(position), {"log_rows": log_rows, "shape_position": position}, {}
+
+    def sweep(self, chain: RecordChain, sweeps: int) -> int:
+        """Sweep records, their number and the shapes, and draw the rows."""
+        return advance(
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent,
+            chain.kept["shape_position"], chain.kept["log_rows"], chain.state, self.data, self.shape_prior.data,
+            chain.rng, sweeps,
+        )  # fmt: skip
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of the draws."""
-        return self.prior.finish(draws)
+        counts = self.all_cells(draws["counts"])
+        rows = np.asarray(draws["log_rows"]).reshape(math.prod(counts.shape[:-1]), -1).T
+        shapes = self.shape_prior.shapes(draws["shape_position"]).reshape(rows.shape[::-1]).T
+        return self.finished(rows, counts, np.asarray(draws["total"], dtype=float), shapes)
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        return self.prior.prior_draws(size, rng)
+    def finished(
+        self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
+    ) -> Finished:
+        """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
+        return self.relaxed.finished(log_rows, counts, total, shapes)

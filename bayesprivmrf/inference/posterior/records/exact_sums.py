@@ -88,15 +88,22 @@ class ExactSums:
         for scope in sorted({scope for scope, *_ in sums}, key=lambda scope: (-len(scope), scope)):
             if not any(set(scope) <= set(other) for other in scopes):
                 scopes.append(scope)
-        groups = [self._group(scope) for scope in scopes]
-        for group in groups:
+        groups: list[Group] = []
+        for scope in scopes:
+            home = home_of(self.forest.scopes, scope)
+            assert home is not None  # every measured table is inside a clique
+            supported = self.evidence.supported_cells[slice(*self.forest.offsets[home : home + 2])]
+            place = self._within(scope, self.forest.scopes[home])
+            possible = np.bincount(place, supported, self._size(scope)) > 0
+            group = Group(scope=scope, home=home, possible=possible)
+            groups.append(group)
             if self.total is not None:
                 group.rows.append(np.ones(group.possible.size))
                 group.answers.append(self.total)
-            for scope, weights, value, half in sums:
-                if not set(scope) <= set(group.scope):
+            for own, weights, value, half in sums:
+                if not set(own) <= set(scope):
                     continue
-                row = weights[self._within(scope, group.scope)]
+                row = weights[self._within(own, scope)]
                 if half == 0:
                     group.rows.append(row)
                     group.answers.append(value)
@@ -312,14 +319,6 @@ class ExactSums:
             weights[cells - forest.offsets[homes[0]]] = entries
             own_scope, table = reduced(weights.reshape([forest.cardinalities[v] for v in scope]), scope)
             yield own_scope, table, float(evidence.noisy_counts[number]), float(halves[number])
-
-    def _group(self, scope: tuple[int, ...]) -> Group:
-        home = home_of(self.forest.scopes, scope)
-        assert home is not None  # every measured table is inside a clique
-        own = slice(*self.forest.offsets[home : home + 2])
-        supported = self.evidence.supported_cells[own]
-        place = self._within(scope, self.forest.scopes[home])
-        return Group(scope=scope, home=home, possible=np.bincount(place, supported, self._size(scope)) > 0)
 
     def _within(self, scope: Iterable[int], target: tuple[int, ...]) -> IntArray:
         return cells_within(self.forest.cardinalities, tuple(scope), target)

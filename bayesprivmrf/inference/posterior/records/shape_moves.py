@@ -22,7 +22,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, by_reference, kept, put
+from bayesprivmrf.compiled import INNER, by_reference, kept
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
 from bayesprivmrf.inference.posterior.records.moves import move_records, sum_rows
 from bayesprivmrf.inference.posterior.shape_prior import (
@@ -203,26 +203,22 @@ def draw_rows(log_rows, state, data, rng):
 
 
 @kept()
-def advance(total, moves, births, bounds, wanted, records, position, state, data, prior, rng, thin, out):
-    """Sweep records, their number and the shapes of the rows in place, and store every `thin`-th sweep.
+def advance(
+    total, moves, births, bounds, wanted, records, position, log_rows, state, data, prior, rng, sweeps
+):
+    """Sweep records, their number and the shapes of the rows in place, and then draw the rows.
 
-    `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `births`
-    more records per sweep. Return the number of records.
+    `records` has space for `births` more records per sweep. Return the number of records.
     """
     state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
-    counts, rows, totals, positions = out
     sum_rows(state, data)
     if not state.counts.any():
         first_records(wanted, records, total, state, data, rng)
-    for draw in range(totals.size):
-        for _ in range(thin):
-            move_records(moves, records, total, state, data, rng)
-            total = move_total(births, bounds, records, total, state, data, rng)
-            if position.size:
-                move_shapes(position, state, data, prior, rng)
-                sum_rows(state, data)
-        draw_rows(rows[draw], state, data, rng)
-        put(counts[draw], state.counts)
-        put(positions[draw], position)
-        totals[draw] = total
+    for _ in range(sweeps):
+        move_records(moves, records, total, state, data, rng)
+        total = move_total(births, bounds, records, total, state, data, rng)
+        if position.size:
+            move_shapes(position, state, data, prior, rng)
+            sum_rows(state, data)
+    draw_rows(log_rows, state, data, rng)
     return total

@@ -1,6 +1,6 @@
 r"""Engine for models with one clique: the whole counts of a single table move cell by cell.
 
-The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed. With one clique no tables have
+The posterior is that of `Rows`, and no count is relaxed. With one clique no tables have
 to agree, so counts can move one at a time. The cost of a move depends on the number of measurements of two cells, and
 not on N or on the size of the table. The engine is meant for large tables that are mostly empty, and measured by
 tables, coarsenings and sums. It supports all queries and both noise kernels.
@@ -36,25 +36,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.formulation import CellSpread, sweeps_of_table
+from bayesprivmrf.compiled import INNER, by_reference, kept
 from bayesprivmrf.inference.posterior.records.bounds import CrossingError, NestedSums, bounded_sums
-from bayesprivmrf.inference.posterior.records.chains import (
-    ChainState,
-    Kept,
-    RecordChain,
-    RecordData,
-    record_data,
-)
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.chains import RecordChain, RecordData, record_data
+from bayesprivmrf.inference.posterior.records.engine import Rows
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.moves import log_noise, step
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -209,101 +201,73 @@ def rounds_of(cells):
 
 
 @kept()
-def advance_table(total, is_fixed, bounds, position, state, table, data, prior, rng, thin, out):
-    """Sweep one table in place, store every `thin`-th sweep, and return the number of records.
-
-    `out` has arrays of counts, log rows, totals and positions, one draw per row.
-    """
-    state, table, data, prior = (
-        by_reference(state),
-        by_reference(table),
-        by_reference(data),
-        by_reference(prior),
-    )
-    counts, rows, totals, positions = out
-    rounds = thin * rounds_of(counts.shape[1])
-    for draw in range(totals.size):
-        for sweep in range(rounds):
-            if not is_fixed:
-                total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
-            for turn in range(2 * counts.shape[1]):
-                move_between(turn, state, table, data, rng)
-            if position.size and (sweep + draw * rounds) % 4 == 0:  # shapes in every fourth round; arbitrary
-                move_shapes(position, state, data, prior, rng)
-        draw_rows(rows[draw], state, data, rng)
-        put(counts[draw], state.counts)
-        put(positions[draw], position)
-        totals[draw] = total
+def advance_table(total, is_fixed, bounds, position, log_rows, state, table, data, prior, rng, first, last):
+    """Make some rounds over one table in place, then draw its row, and return the number of records."""
+    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
+    table, cells = by_reference(table), state.counts.size
+    for rounds in range(first, last):
+        if not is_fixed:
+            total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
+        for turn in range(2 * cells):
+            move_between(turn, state, table, data, rng)
+        if position.size and rounds % 4 == 0:  # shapes in every fourth round; arbitrary
+            move_shapes(position, state, data, prior, rng)
+    draw_rows(log_rows, state, data, rng)
     return total
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TableEngine(RecordEngine):
-    """Posterior over the whole counts of a model with one clique; parameters are those of `RecordEngine`."""
+class TableEngine(Rows):
+    """Posterior over the whole counts of a model with one clique; parameters are those of `Rows`."""
 
-    prior: Rows
+    is_listed: ClassVar[bool] = False
+
+    @cached_property
+    def sums(self) -> ExactSums:
+        """No sums: numbers without noise are measured numbers here."""
+        return ExactSums(evidence=self.noisy, forest=self.forest, total=None)
 
     @cached_property
     def data(self) -> RecordData:
-        """Arrays that moves read; numbers without noise are measured numbers here."""
-        prior = self.prior
-        noisy = ExactSums(evidence=prior.noisy, forest=prior.forest, total=None)
-        return record_data(self.evidence, noisy, prior.gain)
+        """Arrays that moves read, with the numbers without noise."""
+        return record_data(self.evidence, self.sums, self.gain)
 
     @property
     def operations_a_sweep(self) -> float:
-        """Operations of one sweep of one chain (`effort`)."""
-        cells = self.prior.forest.cells.size
+        """Operations of one sweep of one chain."""
+        cells = self.forest.cells.size
         # each margin, and the level, by two steps
-        passes = 2 * self.prior.shape_prior.data.group_starts.size if self.prior.shape_prior.size else 0
-        moved = 4.0 * self.prior.measured.entries.size + passes * cells / 4
+        passes = 2 * self.shape_prior.data.group_starts.size if self.shape_prior.size else 0
+        moved = 4.0 * self.measured.entries.size + passes * cells / 4
         # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
         return 130.0 * moved * rounds_of(cells)
 
-    @property
-    def work(self) -> float:
-        """Operations per effective draw (`effort`)."""
-        spread = CellSpread.of(self.evidence, self.prior.measured, self.first_total)
-        return self.operations_a_sweep * sweeps_of_table(spread, rounds_of(self.prior.forest.cells.size))
-
-    @property
-    def bytes_a_record(self) -> int:
-        """Memory of one record: 0, since only the table is stored."""
-        return 0
-
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
-        start, counts, data = self.prior.start(rng), self._first_counts(rng), self.data
-        state, is_occupied = ChainState.empty(data, start.shapes), counts > 0
-        state.counts[:], state.sums[:] = counts, np.rint(self.prior.measured.answers(counts))
+        chain, counts, data = super().chain(rng), self._first_counts(rng), self.data
+        is_occupied, chain.total = counts > 0, int(counts.sum())
+        chain.state.counts[:], chain.state.sums[:] = counts, np.rint(self.measured.answers(counts))
         # cumulative weights of the numbers of each cell
         sizes, starts = np.diff(data.member_starts)[data.table_cells], data.table_starts
         weights = np.cumsum(np.where(sizes > 1, 1.0 / np.sqrt(np.maximum(sizes, 2)), 0.0))
         before = np.concatenate([[0.0], weights])[starts[:-1]]
         deviation = max((law.standard_deviation for law in self.evidence.noise), default=0.5)
-        cells = Cells(
+        chain.parts["cells"] = Cells(
             occupied=np.concatenate([np.flatnonzero(is_occupied), np.flatnonzero(~is_occupied)]),
             places=np.where(is_occupied, np.cumsum(is_occupied) - 1, -1),
             sizes=np.array([np.count_nonzero(is_occupied)]),
             weights=weights - np.repeat(before, np.diff(starts)),
             scales=1 + max(math.ceil(math.log2(2.0 * max(deviation, 0.5))), 0),
         )
-        return RecordChain(
-            sweep=self._sweep,
-            kept=start.kept,
-            rng=rng,
-            total=int(counts.sum()),
-            latent=np.zeros((0, 0), np.int32),
-            state=state,
-            births=0,
-            parts={**start.parts, "cells": cells},
-        )
+        return chain
 
-    def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
-        prior = self.prior
+    def sweep(self, chain: RecordChain, sweeps: int) -> int:
+        """Make the rounds of some sweeps, and draw the row."""
+        rounds = rounds_of(self.forest.cells.size)
         return advance_table(
-            chain.total, prior.total is not None, prior.total_bounds, chain.parts["position"], chain.state,
-            chain.parts["cells"], self.data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
+            chain.total, self.total is not None, self.total_bounds, chain.kept["shape_position"],
+            chain.kept["log_rows"], chain.state, chain.parts["cells"], self.data, self.shape_prior.data, chain.rng,
+            rounds * chain.sweeps, rounds * (chain.sweeps + sweeps),
         )  # fmt: skip
 
     def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
@@ -313,11 +277,9 @@ class TableEngine(RecordEngine):
         an equal share of it. Numbers below two standard deviations of their noise give an expected count of nearly 0
         (arbitrary: chains leave such a start). Cells that no number measures have an additional number.
         """
-        assert self._bounds is not None
-        measured, cells = self.prior.measured, np.bincount(self.prior.measured.sums)
-        deviations = np.sqrt(self.evidence.spread([law.variance for law in self.evidence.noise]))[
-            measured.targets
-        ]
+        measured, cells = self.measured, np.bincount(self.measured.sums)
+        variances = self.evidence.spread([law.variance for law in self.evidence.noise])
+        deviations = np.sqrt(variances[measured.targets])
         numbers, size = self.evidence.noisy_counts[measured.targets], deviations.size
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
         own, first = np.unique(measured.sources[order], return_index=True)
@@ -329,29 +291,26 @@ class TableEngine(RecordEngine):
         chosen[own] = number
         # multinomial counts, but the sum behind each measured number deviates from it only by a few standard
         # deviations of its noise: moves have that size, and would need many sweeps to correct larger deviations
-        total = self.prior.nearest_total(*self._bounds.extent)
+        assert self.bounds is not None
+        total = self.first_total
         shares = start / start.sum()
         drawn = rng.multinomial(total, shares).astype(np.float64)
         sums, expected = (np.bincount(chosen, each, size + 1) for each in (drawn, total * shares))
         nearer = np.minimum(1.0, np.append(deviations, np.inf) / np.sqrt(np.maximum(expected, 1.0)))
         moved = np.divide((1.0 - nearer) * (expected - sums), sums, out=np.zeros(size + 1), where=sums > 0)
-        return self._bounds.table(total, drawn + drawn * moved[chosen])
+        return self.bounds.table(total, drawn + drawn * moved[chosen])
 
     @property
     def first_total(self) -> int:
-        """Number of records with which chains start, before bounds are taken into account."""
-        return self.prior.nearest_total(0, 1 << 60)
-
-    @property
-    def reaches_all(self) -> bool:
-        """True if moves of one cell and between two cells reach every table within the exact bounds."""
-        return self._bounds is not None
+        """Number of records with which chains start, within all bounds."""
+        assert self.bounds is not None
+        return self.nearest_total(*self.bounds.extent)
 
     @cached_property
-    def _bounds(self) -> NestedSums | None:
-        """Exact bounds, and the number of records if it is public; None if they cross."""
+    def bounds(self) -> NestedSums | None:
+        """Exact bounds, and N if it is public; None if they cross, so that moves would not reach every table."""
         try:
-            sums = bounded_sums(self.evidence, self.prior.measured, self.prior.total)
-            return NestedSums(self.prior.forest.cells.size, sums)
+            sums = bounded_sums(self.evidence, self.measured, self.total)
+            return NestedSums(self.forest.cells.size, sums)
         except CrossingError:
             return None

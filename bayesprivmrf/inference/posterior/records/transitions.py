@@ -1,4 +1,4 @@
-r"""Shared transition rows of a chain, as a prior of whole records, and compiled sweeps of such records.
+r"""Engine of whole records of a chain with shared transition rows, and compiled sweeps of such records.
 
 The prior is hyper-Dirichlet with two tables. The distribution π of the first states is one row, and the transition
 matrix P has a row for each past; their shapes are fixed or learned (`shape_prior`). Any query may be measured,
@@ -21,15 +21,17 @@ distribution of shapes and rows given the records.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.compiled import INNER, by_reference, kept
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
     draw_log_rows,
@@ -41,13 +43,16 @@ from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.records.engine import Rows
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.moves import move_records, step, sum_rows
-from bayesprivmrf.inference.posterior.records.prior import DirichletRows, Start
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 class SharedData(NamedTuple):
@@ -158,62 +163,60 @@ def _exchange_tails(tries, rows, state, data, shared, rng):
 
 @kept()
 def advance_transitions(
-    total, moves, births, bounds, wanted, records, position, rows, state, data, shared, prior, rng, thin, out
+    total, moves, births, bounds, wanted, records, position, rows, state, data, shared, prior, rng, sweeps
 ):
-    """Sweep records, their number, the shapes and the rows in place, and store every `thin`-th sweep.
+    """Sweep records, their number, the shapes and the rows in place, and return the number of records.
 
-    `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `moves`
-    records. Return the number of records.
+    `records` has space for `moves` records.
     """
-    rows, state, data, shared, prior = (
-        by_reference(rows),
-        by_reference(state),
-        by_reference(data),
-        by_reference(shared),
-        by_reference(prior),
-    )
-    counts, log_rows, totals, positions = out
+    rows, state, data = by_reference(rows), by_reference(state), by_reference(data)
+    shared, prior = by_reference(shared), by_reference(prior)
     _spread_out(rows.log_rows, state, shared)
     sum_rows(state, data)
     if not state.counts.any():
         first_records(wanted, records[:1], total, state, data, rng)
-    for draw in range(totals.size):
-        for _ in range(thin):
-            # random records given π and P
-            visited = records[: min(moves, total)]
-            take(visited, state, data, rng)
-            move_records(moves, visited, visited.shape[0], state, data, rng)
-            total = move_total(births, bounds, records[:1], total, state, data, rng)
-            # the sums, then the shapes with the rows integrated out, then the rows; the number of exchanges is
-            # arbitrary
-            rows.counts[:] = 0
-            for cell in range(shared.places.size):
-                rows.counts[shared.places[cell]] += state.counts[cell]
-            for cell in range(shared.firsts.size):
-                rows.counts[shared.firsts[cell]] += state.counts[cell]
-            _exchange_tails(200 + 4 * shared.windows.shape[1], rows, state, data, shared, rng)
-            if position.size:
-                move_shapes(position, rows, shared, prior, rng)
-            draw_rows(rows.log_rows, rows, shared, rng)
-            _spread_out(rows.log_rows, state, shared)
-            sum_rows(state, data)
-        put(counts[draw], state.counts)
-        put(log_rows[draw], rows.log_rows)
-        put(positions[draw], position)
-        totals[draw] = total
+    for _ in range(sweeps):
+        # random records given π and P
+        visited = records[: min(moves, total)]
+        take(visited, state, data, rng)
+        move_records(moves, visited, visited.shape[0], state, data, rng)
+        total = move_total(births, bounds, records[:1], total, state, data, rng)
+        # the sums, then the shapes with the rows integrated out, then the rows; the number of exchanges is arbitrary
+        rows.counts[:] = 0
+        for cell in range(shared.places.size):
+            rows.counts[shared.places[cell]] += state.counts[cell]
+        for cell in range(shared.firsts.size):
+            rows.counts[shared.firsts[cell]] += state.counts[cell]
+        _exchange_tails(200 + 4 * shared.windows.shape[1], rows, state, data, shared, rng)
+        if position.size:
+            move_shapes(position, rows, shared, prior, rng)
+        draw_rows(rows.log_rows, rows, shared, rng)
+        _spread_out(rows.log_rows, state, shared)
+        sum_rows(state, data)
     return total
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SharedTransitions(DirichletRows):
-    """Prior of a chain with shared transitions; parameters are those of `DirichletRows`.
+class SharedTransitions(Rows):
+    """Engine of a chain with shared transitions; parameters are those of `Rows`.
 
     Exchanges of tails keep the tables of the states that two successive windows share, and change those of windows.
     Therefore exact sums are supported for the former tables, and refused for others.
     """
 
+    gain: ClassVar[float] = 0.0
     moves: ClassVar[int] = 500
     is_listed: ClassVar[bool] = False
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why shared Dirichlet rows do not support the settings, or None."""
+        if settings.scale is None:
+            return None
+        return ArgumentError(
+            "`scale` is a prior scale of log-linear effects, and a chain with shared transitions has Dirichlet rows; "
+            "leave it out."
+        )
 
     @property
     def no_relaxed(self) -> str:
@@ -289,39 +292,39 @@ class SharedTransitions(DirichletRows):
         places[rows.cells] = place[rows.rows :]
         firsts = np.full(places.size, -1)
         firsts[rows.cells[0]] = np.repeat(place[: rows.rows], rows.states)
-        first_clique, size = self.forest.order[0], places.size
-        is_first = np.zeros(size, bool)
-        is_first[slice(*self.forest.offsets[first_clique : first_clique + 2])] = True
+        cells, first = self.forest.cells, self.forest.order[0]
+        start, stop = self.forest.offsets[first : first + 2]
         return SharedData(
-            places=places[self.forest.cells],
-            firsts=firsts[self.forest.cells[is_first[self.forest.cells]]],
+            places=places[cells],
+            firsts=firsts[cells[(cells >= start) & (cells < stop)]],
             clique_rows=np.array([0, 1, len(pooled.row_starts) - 1]),
             row_starts=pooled.row_starts,
             steps=place[rows.rows :],
-            windows=_ranks(self.forest.cells, size)[rows.cells],
+            windows=_ranks(cells, places.size)[rows.cells],
             states=rows.states,
             # up to 2^10 pairs, however large the noise; arbitrary
             scales=1 + min(max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0), 10),
         )
 
-    def start(self, rng: np.random.Generator) -> Start:
+    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw shapes from their prior, and rows around a least-squares estimate."""
-        pooled = self.shape_prior.forest
-        position = rng.standard_normal(self.shape_prior.size)
-        shapes = self.shape_prior.shapes(position)
+        shapes, kept, _ = super().start(rng)
         # a quarter of the counts, so that chains start wider than the posterior; arbitrary
-        start = draw_log_rows(pooled, (shapes + 0.25 * self._rough)[:, np.newaxis], rng)[:, 0]
-        rows = SharedRows(shapes=shapes, counts=np.zeros(pooled.cells.size, np.int64), log_rows=start)
-        return Start(self.kept, np.zeros(self.forest.cells.size), {"position": position, "rows": rows})
-
-    @cached_property
-    def _rough(self) -> FloatArray:
-        """Sums F and C of tables that roughly fit the release."""
         if self.keeps_sums:
             counts = self.near[self.forest.cells]
         else:
             counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
-        return np.maximum(self._pooled(self.in_order(counts)), 0.0)
+        pooled = np.maximum(self._pooled(counts[self.forest.places]), 0.0)
+        near = (shapes + 0.25 * pooled)[:, np.newaxis]
+        kept["log_rows"][:] = draw_log_rows(self.shape_prior.forest, near, rng)[:, 0]
+        rows = SharedRows(shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"])
+        return np.zeros(self.forest.cells.size), kept, {"rows": rows}
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the prior, by name."""
+        ends = {"total_range": tuple(float(end) for end in self.total_range)}
+        return {**self.shape_prior.settings, **(ends if self.total is None else {})}
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -332,25 +335,22 @@ class SharedTransitions(DirichletRows):
         """
         return ("sums",) if self.total is not None else ("sums", "total")
 
-    def with_more(self, draws: Kept) -> Kept:
+    def read(self, kept: Kept) -> Kept:
         """Return the draws, and the sums by which mixing is judged: F, C and the exact measured numbers."""
-        counts = draws["counts"]
-        sums = np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
-        return {**draws, "sums": sums}
+        draws = super().read(kept)
+        parts = self._pooled(draws["counts"]), self.measured.answers(draws["counts"])
+        return {**draws, "sums": np.concatenate(parts, axis=-1)}
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
         """Return F and C for the possible transitions, given the counts of the model's possible cells."""
-        full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
-        full[..., np.sort(self.forest.cells)] = counts
-        return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
+        return self.chain_rows.sums(self.all_cells(counts))[..., self.shape_prior.forest.cells]
 
-    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
+    def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number, the shapes and the rows."""
-        parts = chain.parts
         return advance_transitions(
-            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent, parts["position"],
-            parts["rows"], chain.state, self.data, self._shared, self.shape_prior.data, chain.rng, thin,
-            tuple(out.values()),
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent,
+            chain.kept["shape_position"], chain.parts["rows"], chain.state, self.data, self._shared,
+            self.shape_prior.data, chain.rng, sweeps,
         )  # fmt: skip
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
@@ -360,7 +360,7 @@ class SharedTransitions(DirichletRows):
         rows = draw_log_rows(self.shape_prior.forest, shapes.T, rng)
         counts = np.zeros((1, size, self.forest.offsets[-1]))
         counts[0][:, self.forest.cells] = draw_tables(self.forest, self._in_windows(rows), total, rng).T
-        return self._finished(rows, counts, total[np.newaxis].astype(float), shapes.T)
+        return self.finished(rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     def _in_windows(self, log_rows: FloatArray) -> FloatArray:
         """Return the log probabilities of the windows' rows, in the order of ``forest.cells``, from π and P."""
@@ -368,7 +368,7 @@ class SharedTransitions(DirichletRows):
         windows[: self._shared.firsts.size] += log_rows[self._shared.firsts]
         return windows
 
-    def _finished(
+    def finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """Return all quantities that follow from log π and log P, and from their shapes, both (cells, draws)."""

@@ -94,7 +94,7 @@ class RelaxedCounts(ABC):
     @property
     @abstractmethod
     def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        """Operations of one evaluation of the density and its gradient."""
 
     @abstractmethod
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:

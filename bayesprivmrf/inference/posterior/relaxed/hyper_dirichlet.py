@@ -38,7 +38,7 @@ from bayesprivmrf.inference.posterior.forest import (
     junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations, relaxed_work
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
@@ -48,7 +48,6 @@ from bayesprivmrf.inference.posterior.relaxed.rows import row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.kernels import KERNELS
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
@@ -143,14 +142,8 @@ class HyperDirichlet(RelaxedCounts):
 
     @property
     def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        """Operations of one evaluation of the density and its gradient."""
         return gradient_operations(self.density.size)
-
-    @property
-    def work(self) -> float:
-        """Operations per effective draw (`effort`)."""
-        kinked = [each.scale for each in self.evidence.noise if KERNELS[each.base_law.kernel].has_kink]
-        return relaxed_work(self.density.size, min(kinked, default=math.inf))
 
     @property
     def density(self) -> Density:

@@ -123,7 +123,7 @@ class LogLinear(RelaxedCounts):
 
     @property
     def operations_a_gradient(self) -> float:
-        """Operations of one density and gradient (`effort`): marginals, products with the basis, and cells."""
+        """Operations of one density and gradient: marginals, products with the basis, and cells."""
         model, size = self.evidence.specification, self.latent.effects.size
         products = 2.0 * size * size if self.latent.is_dense else 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
