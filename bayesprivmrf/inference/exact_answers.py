@@ -17,8 +17,8 @@ cliques can be ordered so that each meets those before it inside one of them, in
 .. math:: p(x) = \prod_C μ_C(x_C) \big/ \prod_S μ_S(x_S) ,
 
 a cell without records having the potential minus infinity (Lauritzen 1996, Proposition 4.18). Otherwise the same
-product over a largest spanning tree of the cliques begins a search by L-BFGS for the least of the convex
-:math:`\log Z(θ) - μ'θ` over the cells with records, and Newton's steps take the last digits.
+product over a largest spanning tree of the cliques begins the search for the nearest distribution, by L-BFGS, and
+Newton's steps take the last digits.
 
 References
 ----------
@@ -35,7 +35,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
@@ -46,8 +46,8 @@ _TOLERANCE = 1e-9
 
 # most iterations of a search; arbitrary, and a search that reaches it counts as failed
 _ITERATIONS = 2000
-# Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
-_GIVEN_BACK = 1e-13
+# Error of a probability at which a search ends: a few rounding errors of a sum over the cells
+_GIVEN_BACK = 1e-14
 
 # Most products with the covariance in a Newton step; steps near an optimum take far fewer
 _MOST_PRODUCTS = 400
@@ -58,13 +58,9 @@ def refuse_shared(evidence: Evidence) -> None:
     model = evidence.specification
     if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
         return
-    lies_in_model = False
-    if (
-        not model.shares_transitions
-    ):  # E'g are potentials of the model for every g, as with the public sizes of waves
-        coordinates, rows = evidence.family.effects, evidence.exact[0].toarray()
-        lies_in_model = max(coordinates.missed(row.astype(float)) for row in rows) < _TOLERANCE
-    if not lies_in_model:
+    effects, rows = evidence.family.effects, evidence.exact[0].toarray().astype(float)
+    # E'g may be potentials of the model for every g, as with the public sizes of waves
+    if model.shares_transitions or max(map(effects.missed, rows)) >= _TOLERANCE:
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "
@@ -88,27 +84,28 @@ def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray)
     rows, answers = evidence.exact
     norms = np.sqrt(rows.power(2) @ evidence.supported_cells.astype(float))
     rows = rows.multiply(1 / norms[:, np.newaxis]).tocsr()
-    nearest, missed, _ = _nearest(engine, potentials, rows, answers / norms / evidence.total)
+    nearest, missed = _nearest(engine, potentials, rows, answers / norms / evidence.total)
     return nearest, missed <= 1e3 * _TOLERANCE
 
 
 def _nearest(
     engine: MarginalEngine, potentials: FloatArray, rows: Any, wanted: FloatArray
-) -> tuple[FloatArray, float, dict[str, float]]:
-    """Return θ + E'g with E μ as wanted, by how much it misses that, and numbers of the search for g."""
+) -> tuple[FloatArray, float]:
+    """Return θ + E'g with E μ as wanted, and by how much it misses that."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     transposed, size = rows.T.tocsr(), len(wanted)
     operator: Any = LinearOperator
 
-    def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
+    def means_at(tilt: FloatArray) -> tuple[float, FloatArray]:
         log_partition, marginals = engine.marginals(potentials + transposed @ tilt)
-        return float(log_partition - wanted @ tilt), rows @ marginals - wanted
+        return log_partition, rows @ marginals
 
-    found = minimize(objective, np.zeros(size), gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
-    stats: dict[str, float] = {"iterations": found.iterations, "evaluations": found.evaluations + 1}
+    start = np.zeros(size)
+    search = {"gradient_tolerance": _TOLERANCE, "iterations": _ITERATIONS}
+    found = ridge_mode(means_at, wanted, start, start, **search)
     if found.status is Status.DIVERGED:
-        return potentials, np.inf, stats
+        return potentials, np.inf
     tilt, best, least = found.point, found.point, np.inf
     # Newton steps for the last digits, as long as each halves the error; two or three suffice after L-BFGS
     for _ in range(8):
@@ -120,7 +117,7 @@ def _nearest(
         if not missed < 0.5 * least:
             break
         least, best = missed, tilt
-        if least <= 1e-1 * _GIVEN_BACK:
+        if least <= _GIVEN_BACK:
             break
         # tilts that cancel are a null space, which conjugate gradients never enter
         curvature = operator(
@@ -130,35 +127,15 @@ def _nearest(
             all="ignore"
         ):  # of a gap of nothing but rounding errors in that space, which ends the loop
             tilt = tilt + cg(curvature, gap, rtol=1e-6, maxiter=_MOST_PRODUCTS)[0]
-    return potentials + transposed @ best, least, stats
+    return potentials + transposed @ best, least
 
 
-def given_back(
-    model: ModelSpecification, engine: MarginalEngine, target: FloatArray
-) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Return potentials of the maximum likelihood estimate from consistent tables without noise, and its status.
+def of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
+    """Return the log of each clique's table over that of its separator, along a largest spanning forest.
 
-    Parameters
-    ----------
-    model, engine
-        A model without shared parameters; an engine of exact marginals of its cliques.
-    target
-        Tables of the cliques, shape (model size,), probabilities.
+    They are the potentials of the maximum likelihood estimate where the model is decomposable; elsewhere the search
+    for it begins there. The target holds consistent tables of the cliques, shape (model size,), probabilities.
     """
-    from scipy.sparse import eye_array
-
-    potentials = _of_forest(model, target)
-    missed, stats = float(np.abs(engine.marginals(potentials)[1] - target).max(initial=0.0)), {}
-    if missed > _GIVEN_BACK:
-        cells: Any = eye_array(model.size, format="csr")
-        held = target > 0
-        potentials, missed, stats = _nearest(engine, potentials, cells[held], target[held])
-    status = Status.CONVERGED if missed <= 1e3 * _GIVEN_BACK else Status.ITERATION_LIMIT
-    return potentials, status, {"iterations": 0, "evaluations": 1} | stats
-
-
-def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
-    """Return the log of each clique's table over that of its separator, along a largest spanning forest."""
     scopes = model.scopes
     nearest = [frozenset[int]()] * len(scopes)  # the largest intersection with a clique that is placed
     left = set(range(len(scopes)))

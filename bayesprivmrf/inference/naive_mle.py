@@ -13,10 +13,10 @@ from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Inference, Population, require_inference
-from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
+from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_shared, without_records
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
-from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
+from bayesprivmrf.inference.projection import PROJECTIONS, PooledTables, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import (
     exact_transitions,
@@ -49,7 +49,7 @@ class NaiveMLE:
     ridge
         λ, nats per record, at least 0. With 0 the estimate often does not exist: projected tables have zeros, and the
         likelihood grows as the potentials of these cells fall without end. ``None`` takes the error of each
-        noisy table (`Pooled.ridges`), which uses the release alone, or 0 if no answer has noise.
+        noisy table (`PooledTables.ridges`), which uses the release alone, or 0 if no answer has noise.
     projection
         Projection of the tables: ``"simplex"`` as in the paper, ``"none"``, or ``"consistent"``.
     inference
@@ -142,17 +142,18 @@ class NaiveMLE:
         # without noise and ridge the data's own zeros are structural zeros of the estimate
         is_exact = not is_noisy and not self.ridge and evidence.is_exact.any() and evidence.has_total
         pooled = pool(evidence)
-        if evidence.wave_totals and pooled.undetermined:
+        undetermined = int(pooled.undetermined.sum())
+        if evidence.wave_totals and undetermined:
             raise ModelError(
                 "the naive estimate of waves needs tables of every clique from every wave, but "
-                f"{pooled.undetermined} cells are not determined by their wave; use CGM or NoiseAwareMAP."
+                f"{undetermined} cells are not determined by their wave; use CGM or NoiseAwareMAP."
             )
         is_default = self.ridge is None
         ridges = np.full(len(model.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
-            ridges = pooled.ridges
+            ridges = pooled.ridges(evidence)
         basis = evidence.family.basis  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
-        if not model.is_restricted and pooled.undetermined and evidence.matrix is not None:
+        if not model.is_restricted and undetermined and evidence.matrix is not None:
             basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
         _require_told_sums(model, pooled, basis)
         projection = self.projection
@@ -178,15 +179,14 @@ class NaiveMLE:
                     rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
                 )
                 potentials = rows.potentials(phi)
-        elif is_exact and basis is None and is_table and self.inference == "exact":
-            potentials, status, stats = given_back(model, engine, target)
         else:
             if is_exact and (is_table or not model.is_restricted):
                 sums = eye_array(model.size, format="csr") if basis is None else basis
                 base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
-            if is_exact and pooled.undetermined and not model.is_restricted:
-                # of largest entropy: the nearest to the even distribution
-                potentials, status = base, Status.CONVERGED
+            if is_exact and not model.is_restricted and (undetermined or is_table):
+                # where answers leave cells open, the estimate of largest entropy: the nearest to the even one
+                potentials = base if undetermined else of_forest(model, target)
+                status = Status.CONVERGED
             else:
                 ridge = cells
                 if basis is not None:
@@ -208,13 +208,13 @@ class NaiveMLE:
         fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
-            **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
+            **({"undetermined_cells": undetermined} if undetermined else {}),
         }
         method = f"{self.method}, shared transitions" if model.shares_transitions else self.method
         return Solution(method=method, **fields)
 
 
-def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | None) -> None:
+def _require_told_sums(model: ModelSpecification, pooled: PooledTables, basis: Any | None) -> None:
     """Raise if shared parameters rest on sums of cells that the answers leave undetermined."""
     if pooled.unseen is None or not (model.is_restricted or model.shares_transitions):
         return
@@ -227,6 +227,6 @@ def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | N
     if (np.abs(sums) > _NO_RECORD * sizes.max(initial=0.0)).any():
         raise ModelError(
             "the naive estimate of shared parameters needs the sums of the cells that share them, and "
-            f"{pooled.undetermined} cells are not determined by the answers; use NoiseAwareMAP, which takes any, or "
-            "measure the tables of all cliques, or their sums (queries.pooled)."
+            f"{pooled.undetermined.sum()} cells are not determined by the answers; use NoiseAwareMAP, which takes "
+            "any, or measure the tables of all cliques, or their sums (queries.pooled)."
         )

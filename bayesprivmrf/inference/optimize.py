@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 type Expanded = tuple[float, FloatArray, FloatArray]
 """Value, gradient and positive semidefinite curvature at a point."""
 
+type Means = Callable[[FloatArray], tuple[float, FloatArray]]
+"""Log partition, and means of all effects, at some coordinates."""
+
 # A potential beyond this says that the likelihood has no finite maximum
 LARGEST_POTENTIAL = 1e4
 
@@ -82,25 +85,25 @@ def minimize(
         # with bounds, an iteration costs the square of the memory
         memory = MEMORY if bounds is None else 10
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
-    gradient = np.zeros(0)
+    last = np.zeros(0)
 
     def evaluated(point: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal gradient
-        value, gradient = objective(point)
-        return value, gradient
+        nonlocal last
+        value, last = objective(point)
+        return value, last
 
     def stop(point: FloatArray) -> None:  # an iteration ends at the point that was evaluated last
-        if is_enough is not None and is_enough(point, gradient):
+        if is_enough is not None and is_enough(point, last):
             raise StopIteration
 
     # nearly flat objectives exhaust SciPy's default of 20 evaluations in a line search
     result = scipy_minimize(
-        objective if is_enough is None else evaluated,
+        evaluated,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=box,
-        callback=None if is_enough is None else stop,
+        callback=stop,
         options={
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,
@@ -110,29 +113,56 @@ def minimize(
             "gtol": gradient_tolerance,
         },
     )
+    point, gradient, value = np.asarray(result.x), np.asarray(result.jac), float(result.fun)
+    # judged by the gradient itself, since a line search also ends where rounding stops all progress
+    projected = gradient if bounds is None else point - np.clip(point - gradient, *bounds)
+    status = Status.ITERATION_LIMIT
+    if not (np.isfinite(value) and np.isfinite(point).all() and np.isfinite(gradient).all()):
+        status = Status.DIVERGED
+    elif np.abs(projected).max(initial=0.0) <= 10 * gradient_tolerance:
+        status = Status.CONVERGED
     return Optimum(
-        point=np.asarray(result.x),
-        value=float(result.fun),
-        gradient=np.asarray(result.jac),
-        status=_status(result, bounds, gradient_tolerance),
+        point=point,
+        value=value,
+        gradient=gradient,
+        status=status,
         iterations=int(result.nit),
         evaluations=int(result.nfev),
     )
 
 
-def _status(
-    result: object, bounds: tuple[FloatArray, FloatArray] | None, gradient_tolerance: float
-) -> Status:
-    """Judge by the gradient itself, since a line search also ends where rounding stops all progress."""
-    point, gradient, value = (np.asarray(getattr(result, name)) for name in ("x", "jac", "fun"))
-    if not (np.isfinite(value) and np.isfinite(point).all() and np.isfinite(gradient).all()):
-        return Status.DIVERGED
-    projected = gradient
-    if bounds is not None:
-        projected = point - np.clip(point - gradient, bounds[0], bounds[1])
-    if np.abs(projected).max(initial=0.0) <= 10 * gradient_tolerance:
-        return Status.CONVERGED
-    return Status.ITERATION_LIMIT
+def ridge_mode(
+    means_at: Means,
+    means: FloatArray,
+    ridges: FloatArray,
+    start: FloatArray,
+    *,
+    unit: FloatArray | float = 1.0,
+    **search: Any,
+) -> Optimum:
+    """Return the minimum of A(β) - t'β + Σ λ_i β_i² / 2; its point and gradient are by coordinates over their units.
+
+    Parameters
+    ----------
+    means_at
+        Log partition A and means of the model, its gradient.
+    means, ridges
+        t and λ, shape (d,).
+    start
+        β to begin at.
+    unit
+        Scale of each coordinate in the search.
+    search
+        Settings of `minimize`.
+    """
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        beta = unit * point
+        log_partition, found = means_at(beta)
+        pull = ridges * beta
+        return float(log_partition - means @ beta + 0.5 * pull @ beta), unit * (found - means + pull)
+
+    return minimize(objective, start / unit, **search)
 
 
 def match_marginals(
@@ -157,38 +187,33 @@ def match_marginals(
         Shape (size,), minus infinity where the base is; how it ended; iterations and evaluations. Without
         a ridge, a target of zero or less at a possible cell has no finite maximum: the status is DIVERGED.
     """
+    from scipy.sparse import eye_array
+
     free, full = np.isfinite(base), base.copy()
-    origin = base[free]
-    rows = None if basis is None else basis[free]
-    columns = None if rows is None else rows.T.tocsr()
+    if basis is None:  # each cell by itself
+        basis = eye_array(engine.size, format="csr")
+        start = None if start is None else np.where(free, start, 0.0) - np.where(free, base, 0.0)
+    rows = basis[free]
+    columns = rows.T.tocsr()
+    wanted = columns @ target[free]
+    weight = np.broadcast_to(np.asarray(ridge, dtype=float), wanted.size)
 
-    def summed(cells: FloatArray) -> FloatArray:
-        return cells[free] if columns is None else columns @ cells[free]
-
-    wanted = summed(target)
-    weight = np.asarray(ridge, dtype=float)
-    weight = (
-        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
-    )
-
-    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = origin + (beta if rows is None else rows @ beta)
+    def means_at(beta: FloatArray) -> tuple[float, FloatArray]:
+        full[free] = base[free] + rows @ beta
         log_partition, marginals = engine.marginals(full)
-        value = float(log_partition - wanted @ beta + beta @ (weight * beta))
-        return value, summed(marginals) - wanted + 2 * weight * beta
+        return log_partition, columns @ marginals[free]
 
-    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free] - origin
-    optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
-    potentials = base.copy()
-    potentials[free] = origin + (optimum.point if rows is None else rows @ optimum.point)
-    status = optimum.status
-    counted = np.ones(len(wanted), bool)
-    if columns is not None:  # sums of cells alone: of signed ones zero is no edge
-        counted = (columns @ np.ones(int(free.sum())) > 0) & (columns.min(axis=1).toarray().ravel() >= 0)
+    begin = np.zeros(len(wanted)) if start is None else start
+    search = {"gradient_tolerance": tolerance, "iterations": iterations}
+    optimum = ridge_mode(means_at, wanted, 2 * weight, begin, **search)
+    full[free] = base[free] + rows @ optimum.point
+    # zero is an edge of sums of some free cells, but none of signed sums
+    sizes, signed = (each @ np.ones(int(free.sum())) for each in (abs(columns), columns))
+    counted = (sizes > 0) & (sizes == signed)
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
-    if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
-        status = Status.DIVERGED
-    return potentials, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+    is_lost = has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL
+    status = Status.DIVERGED if is_lost else optimum.status
+    return full, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
 
 
 def damped_steps(

@@ -37,8 +37,8 @@ _HELD = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LeastSquares:
-    """Least-squares tables and their variances.
+class PooledTables:
+    r"""Tables of the model's cliques that all measurements give together, and their variances.
 
     Parameters
     ----------
@@ -56,8 +56,23 @@ class LeastSquares:
     undetermined: np.ndarray
     unseen: FloatArray | None = None
 
+    def ridges(self, evidence: Evidence) -> FloatArray:
+        r"""Return the ridge of each clique by the error of its noisy marginals, shape (cliques,).
 
-def least_squares(evidence: Evidence) -> LeastSquares:
+        It is :math:`λ_C = K_C σ_C^2/N^2 + 1/N`. Near a maximum the naive likelihood is
+        :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being their variance :math:`μ_i(1-μ_i) ≈ 1/K_C` for a
+        table of :math:`K_C` cells. The error of a noisy marginal really has variance
+        :math:`v = σ_C^2/N^2 + F/N` (:math:`σ_C^2` of the pooled noise, the mean over the table's cells), so the
+        honest log-likelihood is F/v times the naive one, and a normal prior of variance τ² on each potential,
+        :math:`-θ^2/(2τ^2)`, weighs as a ridge of :math:`\frac{v}{2 τ^2 F}` on the naive scale. With τ² = 1/2 that is
+        the formula above. τ was chosen on 32 simulated releases, where the estimate came within 15 % of the best λ
+        in hindsight (docs/explanation/estimators.md).
+        """
+        sums = np.array([self.variances[a:b].sum() for a, b in pairwise(evidence.specification.offsets)])
+        return sums / evidence.total**2 + 1 / evidence.total
+
+
+def least_squares(evidence: Evidence) -> PooledTables:
     """Return the consistent tables of the model's cliques that fit the evidence best, with N records."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
@@ -83,22 +98,18 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     return rows, answers, np.sqrt(variances)
 
 
-def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
+def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> PooledTables:
     """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
-    basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
-    held = rows[is_exact] @ basis.T
-    first, free = _solutions(held, wanted[is_exact])
-    noise = deviations[~is_exact]
-    whole = (rows[~is_exact] @ basis.T) / noise[:, np.newaxis]
-    left = wanted[~is_exact] / noise - whole @ first
-    design = whole @ free
+    basis = effects.margins(np.eye(effects.size))
+    first, free, design, left = _unconstrained(rows, basis, wanted, deviations, deviations == 0)
     values, vectors = np.linalg.eigh(design.T @ design)
     # with less information, relative to the largest, a direction counts as undetermined
     is_told = values > 1e-11 * values.max(initial=0.0)
-    inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
-    beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
+    root = vectors[:, is_told] / np.sqrt(values[is_told])
+    inverse_root = free @ root
+    beta = first + inverse_root @ (root.T @ (design.T @ left))
     unseen = (free @ vectors[:, ~is_told]).T @ basis
-    return LeastSquares(
+    return PooledTables(
         counts=beta @ basis,
         variances=np.square(inverse_root.T @ basis).sum(axis=0),
         undetermined=np.square(unseen).sum(axis=0) > 1e-9 * np.square(basis).sum(axis=0),
@@ -130,30 +141,42 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
         tables = np.vstack([tables, even])
     # an answer with a smaller share of the largest deviation counts as exact
     is_noisy = deviations > 1e-7 * deviations.max(initial=0.0)
-    noise = deviations[is_noisy]
     wanted = answers - evidence.total * (rows @ even)
-    first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])
-    design = (rows[is_noisy] @ tables.T) / noise[:, np.newaxis]
-    left, values, _ = np.linalg.svd(design @ free, full_matrices=False)
+    _, _, design, told = _unconstrained(rows, tables, wanted, deviations, ~is_noisy)
+    left, values, _ = np.linalg.svd(design, full_matrices=False)
     basis = left[:, values > _HELD * values.max(initial=0.0)]
-    weights = np.eye(len(noise)) - basis @ basis.T
-    residuals = weights @ (wanted[is_noisy] / noise - design @ first)
-    return residuals, weights, np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]]
+    weights = np.eye(len(told)) - basis @ basis.T
+    return (
+        weights @ told,
+        weights,
+        np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]],
+    )
 
 
-def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the least-norm solution of linear equations, and a basis of the null space, shape (d, free)."""
-    size = held.shape[1]
+def _unconstrained(
+    rows: Any, tables: FloatArray, wanted: FloatArray, deviations: FloatArray, is_exact: np.ndarray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Solve the constraints, and return least squares in what they leave free.
+
+    Returns
+    -------
+    first, free, design, left
+        The least-norm solution of the answers without noise, and a basis of the null space, shape (d, free); the
+        design matrix of the other answers in that space, and what the solution leaves of them, in their deviations.
+    """
+    held, told, size = rows[is_exact] @ tables.T, wanted[is_exact], len(tables)
     if len(held) > size:  # a smaller system of the same solutions
         turn, held = np.linalg.qr(held)
-        wanted = turn.T @ wanted
+        told = turn.T @ told
     left, values, right = np.linalg.svd(held)
     rank = int((values > _HELD * values.max(initial=1.0)).sum())
-    first = right[:rank].T @ ((left.T @ wanted)[:rank] / values[:rank])
-    return first, right[rank:].T
+    first, free = right[:rank].T @ ((left.T @ told)[:rank] / values[:rank]), right[rank:].T
+    noise = deviations[~is_exact]
+    whole = (rows[~is_exact] @ tables.T) / noise[:, np.newaxis]
+    return first, free, whole @ free, wanted[~is_exact] / noise - whole @ first
 
 
-def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
+def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> PooledTables:
     """Solve least squares by products with the design matrix; variances are estimated from seeded draws.
 
     The null space is reached by taking off what the constraints' rows span.
@@ -187,7 +210,7 @@ def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Flo
     probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(30)]
     beta = freed(rng.standard_normal(effects.size))
     missed = np.abs(solved(design @ beta) - effects.margins(beta))
-    return LeastSquares(
+    return PooledTables(
         counts=effects.margins(first) + solved(wanted),
         variances=np.mean(probes, axis=0),
         undetermined=missed > 1e-4 * np.abs(effects.margins(beta)).max(initial=0.0),
@@ -222,7 +245,7 @@ def project_on_simplex(values: FloatArray) -> FloatArray:
 
 
 def pseudo_marginals(
-    evidence: Evidence, projection: str, *, has_own_ridges: bool = False, pooled: Pooled | None = None
+    evidence: Evidence, projection: str, *, has_own_ridges: bool = False, pooled: PooledTables | None = None
 ) -> FloatArray:
     r"""Return the tables of the model's cliques to match by maximum likelihood, shape (model size,).
 
@@ -234,7 +257,7 @@ def pseudo_marginals(
       alternating projections.
 
     Afterwards each result is replaced by its least-squares consistent one, zero at impossible cells, the tables
-    weighted alike, or by :math:`1/λ_C` if each has a ridge of its own (`has_own_ridges`, `Pooled.ridges`). That
+    weighted alike, or by :math:`1/λ_C` if each has a ridge of its own (`has_own_ridges`, `PooledTables.ridges`). That
     changes no estimate: adding potentials that cancel leaves A(θ) as it is, so θ'μ - A(θ) depends on the
     inconsistent part of μ only through potentials that change no probability, and the ridge
     :math:`\sum_C λ_C |θ_C|^2` keeps those at the optimum apart from the rest. Without it, the likelihood of
@@ -242,7 +265,7 @@ def pseudo_marginals(
     """
     model = evidence.specification
     pooled = pool(evidence) if pooled is None else pooled
-    weights = 1 / pooled.ridges if has_own_ridges else np.ones(len(model.scopes))
+    weights = 1 / pooled.ridges(evidence) if has_own_ridges else np.ones(len(model.scopes))
     possible = evidence.supported_cells
 
     def simplexes(values: FloatArray) -> FloatArray:
@@ -257,7 +280,7 @@ def pseudo_marginals(
 
     if not model.scopes:
         return np.zeros(0)
-    target = pooled.flat / evidence.total
+    target = pooled.counts / evidence.total
     if projection == "simplex":
         target = simplexes(target)
     elif projection == "consistent":
@@ -265,51 +288,16 @@ def pseudo_marginals(
     return consistent(target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pooled:
-    r"""Tables of the model's cliques that all measurements give together.
-
-    Parameters
-    ----------
-    flat
-        Pooled counts, records, shape (model size,).
-    ridges
-        Ridge of each clique by the error of its noisy marginals, :math:`λ_C = K_C σ_C^2/N^2 + 1/N`, shape (cliques,).
-        Near a maximum the naive likelihood is :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being their
-        variance :math:`μ_i(1-μ_i) ≈ 1/K_C` for a table of :math:`K_C` cells. The error of a noisy marginal really
-        has variance :math:`v = σ_C^2/N^2 + F/N` (:math:`σ_C^2` of the pooled noise, the mean over the table's cells),
-        so the honest log-likelihood is F/v times the naive one, and a normal prior of variance τ² on each potential,
-        :math:`-θ^2/(2τ^2)`, weighs as a ridge of :math:`\frac{v}{2 τ^2 F}` on the naive scale. With τ² = 1/2 that is
-        the formula above. τ was chosen on 32 simulated releases, where the estimate came within 15 % of the best λ in
-        hindsight (docs/explanation/estimators.md).
-    undetermined
-        Number of cells that the evidence does not determine; they have the uniform share.
-    unseen
-        Changes of the cells that the evidence does not see, as `LeastSquares` has them.
-    """
-
-    flat: FloatArray
-    ridges: FloatArray
-    undetermined: int = 0
-    unseen: FloatArray | None = None
-
-
-def pool(evidence: Evidence) -> Pooled:
+def pool(evidence: Evidence) -> PooledTables:
     """Average tables of the cliques by the precision of their noise, and fit others by generalized least squares."""
-    model, undetermined, unseen = evidence.specification, 0, None
-    cliques = set(map(frozenset, model.scopes))
+    model, cliques = evidence.specification, set(map(frozenset, evidence.specification.scopes))
     if evidence.queries is None and cliques.issuperset(map(frozenset, evidence.scopes)):
         precisions = 1 / np.maximum(evidence.spread([law.variance for law in evidence.noise]), 1e-12)
         pooled = evidence.scattered(precisions)
         counts = evidence.scattered(precisions * evidence.noisy_counts) / pooled
-        # all cells of a clique have the same noise
-        sums = np.diff(model.offsets) * (1 / pooled[np.array(model.offsets[:-1], dtype=int)])
-    else:
-        found = least_squares(evidence)
-        counts, unseen, undetermined = found.counts, found.unseen, int(found.undetermined.sum())
-        sums = np.array([found.variances[a:b].sum() for a, b in pairwise(model.offsets)])
-    ridges = sums / evidence.total**2 + 1 / evidence.total
-    return Pooled(flat=counts, ridges=ridges, undetermined=undetermined, unseen=unseen)
+        open_cells = np.zeros(model.size, bool)
+        return PooledTables(counts=counts, variances=1 / pooled, undetermined=open_cells)
+    return least_squares(evidence)
 
 
 def _consistent_with_zeros(

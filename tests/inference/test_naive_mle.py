@@ -168,10 +168,14 @@ def test_default_ridge_is_the_pooled_noise_over_what_the_likelihood_believes():
     tables = dict(model.tables(counts))
     laws = {("a", "b"): Laplace(3.0), ("b", "c"): Gaussian(4.0)}
     one = NoisyStatistics.from_tables(model, tables, noise=laws, total=1000)
-    np.testing.assert_allclose(pool(gather(one)).ridges, [6 * 18 / 1e6 + 1e-3, 6 * 16 / 1e6 + 1e-3])
+    np.testing.assert_allclose(
+        pool(gather(one)).ridges(gather(one)), [6 * 18 / 1e6 + 1e-3, 6 * 16 / 1e6 + 1e-3]
+    )
     two = NoisyStatistics.from_tables(model, tables, noise=Laplace(3.0), total=1000)
     pooled = 1 / (1 / 16 + 1 / 18)
-    np.testing.assert_allclose(pool(gather([one, two])).ridges, [6 * 9 / 1e6 + 1e-3, 6 * pooled / 1e6 + 1e-3])
+    np.testing.assert_allclose(
+        pool(gather([one, two])).ridges(gather([one, two])), [6 * 9 / 1e6 + 1e-3, 6 * pooled / 1e6 + 1e-3]
+    )
 
 
 def test_a_second_far_noisier_release_does_no_harm():
@@ -196,7 +200,7 @@ def test_consistency_projection_changes_no_estimate_with_a_ridge_for_each_table(
     release = NoisyStatistics.from_tables(model, dict(noisy), noise=laws, total=500)
     evidence = gather(release)
     free = evidence.possible
-    ridge = np.repeat(pool(evidence).ridges, np.diff(model.offsets))[free]
+    ridge = np.repeat(pool(evidence).ridges(evidence), np.diff(model.offsets))[free]
     target = (release.tables.flat / 500)[free]
 
     def negative(theta):

@@ -20,7 +20,8 @@ from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
-from bayesprivmrf.inference.noise_aware import answers_of_cells, standard_errors
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.noise_aware import answers_per_record, standard_errors
 from bayesprivmrf.learning.models import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -227,7 +228,11 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional(given):
         potentials = mode.means.evidence.family.potentials(at)
         return marginal_of(model.cardinalities, model.scopes, potentials, (3,), given=given)
 
-    answers = answers_of_cells(mode, (3,), given)
+    evidence, prob = mode.means.evidence, 0.9
+    asked = Asked(evidence=evidence, prob=prob, of="population", bound=None, variables=(3,), given=given)
+    answers = answers_per_record(
+        asked, evidence.family.potentials(beta), "exact", mode.means.effects.pull_back
+    )
     found, errors = answers.values, standard_errors(mode, answers)
     np.testing.assert_allclose(found, conditional(beta), atol=1e-10)
     steps = 1e-5 * np.eye(len(beta))

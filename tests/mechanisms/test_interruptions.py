@@ -225,7 +225,7 @@ def test_rounds_keep_every_table_that_was_drawn(monkeypatch, is_wide):
 
 
 def test_a_fit_that_is_interrupted_is_kept_as_far_as_it_came(monkeypatch):
-    fit = importlib.import_module("bayesprivmrf.inference.effects_fit.fit")
+    fit = importlib.import_module("bayesprivmrf.inference.optimize")
     real, calls = fit.minimize, []
 
     def interrupted(objective, start, **settings):

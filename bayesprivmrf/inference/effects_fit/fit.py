@@ -7,8 +7,9 @@ at one point minimizes the convex function
 
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2
 
-(`ridge_mode`), with ridges :math:`\lambda` of its own. `bayesprivmrf.inference.effects_fit.reweighted` has the fit
-that weighs the prior by the curvature at the mode itself. For pairs of variables
+(`bayesprivmrf.inference.optimize.ridge_mode`), with ridges :math:`\lambda` of its own.
+`bayesprivmrf.inference.effects_fit.reweighted` has the fit that weighs the prior by the curvature at the mode itself.
+For pairs of variables
 
 .. math:: \lambda_s = \frac{1}{\tau^2} \Bigl( \frac{v_s}{F_s} + \frac1N \Bigr) .
 
@@ -39,14 +40,11 @@ from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.effects_fit.sampled import NOTHING_FIXED, Fixed, Sampled
-from bayesprivmrf.inference.optimize import Optimum, minimize, one_blas_thread
+from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-
-type Means = Callable[[FloatArray], tuple[float, FloatArray]]
-"""Log partition, and means of all effects, at some coordinates."""
 
 # Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields
 PRIOR_DEVIATION = 2.0
@@ -95,40 +93,6 @@ class PairFit:
     status: str
     details: dict[str, Any] = field(default_factory=dict)
     means: FloatArray | None = None
-
-
-def ridge_mode(
-    means_at: Means,
-    means: FloatArray,
-    ridges: FloatArray,
-    start: FloatArray,
-    *,
-    unit: FloatArray | float = 1.0,
-    **search: Any,
-) -> Optimum:
-    """Return the minimum of the module's function; its point and gradient are by coordinates over their units.
-
-    Parameters
-    ----------
-    means_at
-        Log partition and means of the model.
-    means, ridges
-        t and λ, shape (d,).
-    start
-        β to begin at.
-    unit
-        Scale of each coordinate in the search.
-    search
-        Settings of `bayesprivmrf.inference.optimize.minimize`.
-    """
-
-    def objective(point: FloatArray) -> tuple[float, FloatArray]:
-        beta = unit * point
-        log_partition, found = means_at(beta)
-        pull = ridges * beta
-        return float(log_partition - means @ beta + 0.5 * pull @ beta), unit * (found - means + pull)
-
-    return minimize(objective, start / unit, **search)
 
 
 def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:

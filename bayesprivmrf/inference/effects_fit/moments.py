@@ -102,6 +102,11 @@ def _regular(covariance: FloatArray) -> FloatArray:
     return found
 
 
+def _multiplied(means: FloatArray, product: Product) -> tuple[FloatArray, FloatArray]:
+    """Return means, and the covariance that multiplies a vector."""
+    return means, _regular(np.array([product(row) for row in np.eye(len(means))]))
+
+
 class Eliminated:
     """Moments by exact inference; covariances by its derivatives, or from exact draws where those are too many.
 
@@ -153,8 +158,7 @@ class Eliminated:
     def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the means and the covariance."""
         if self.has_covariance:
-            means, product = self.linearized(beta)
-            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+            return _multiplied(*self.linearized(beta))
         assert self._generator is not None
         draws = int(np.clip(_DRAWS_EACH * self._effects.size, _FEWEST_DRAWS, _MOST_DRAWS))
         cards, potentials = self._effects.cardinalities, self._potentials(beta)
@@ -180,8 +184,17 @@ class Eliminated:
             if not fixed or math.prod(cards[v] for v in fixed) > 8 * len(group):
                 for scope in group:
                     found[scope] = marginal_of(cards, self._scopes, potentials, scope)
-            else:
-                found |= self._opened(potentials, whole, fixed, group)
+                continue
+            found |= {scope: np.zeros([cards[v] for v in scope]) for scope in group}
+            for states in np.ndindex(*(cards[v] for v in fixed)):
+                at = clamped(cards, self._scopes, potentials, dict(zip(fixed, states, strict=True)))
+                log_partition, flat = self._engine.marginals(at)
+                share = math.exp(log_partition - whole)
+                for scope in group:
+                    rest = self._held(flat, tuple(v for v in scope if v not in fixed))
+                    assert rest is not None
+                    place = tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)
+                    found[scope][place] = share * rest
         return [found[scope] for scope in scopes]
 
     def _held(self, flat: FloatArray, scope: Scope) -> FloatArray | None:
@@ -218,23 +231,6 @@ class Eliminated:
             if fitting:
                 return min(fitting, key=lambda fixed: math.prod(cards[v] for v in fixed))
         return ()
-
-    def _opened(
-        self, potentials: FloatArray, whole: float, fixed: Scope, group: Sequence[Scope]
-    ) -> dict[Scope, FloatArray]:
-        cards = self._effects.cardinalities
-        found = {scope: np.zeros([cards[v] for v in scope]) for scope in group}
-        for states in np.ndindex(*(cards[v] for v in fixed)):
-            at = clamped(cards, self._scopes, potentials, dict(zip(fixed, states, strict=True)))
-            log_partition, flat = self._engine.marginals(at)
-            share = math.exp(log_partition - whole)
-            for scope, table in found.items():
-                rest = self._held(flat, tuple(v for v in scope if v not in fixed))
-                assert rest is not None
-                table[tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)] = (
-                    share * rest
-                )
-        return found
 
 
 class Listed:
@@ -302,8 +298,7 @@ class Listed:
         with the symmetric difference: one transform holds all second moments.
         """
         if max(self._effects.cardinalities, default=1) > 2:
-            means, product = self.linearized(beta)
-            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+            return _multiplied(*self.linearized(beta))
         joint, (both, halves) = self._probabilities(beta)[1], self._products
         everything = _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])
         means = everything[self._places]

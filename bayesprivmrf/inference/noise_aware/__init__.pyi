@@ -1,6 +1,6 @@
 from .curvature import DenseCurvature, SampledCurvature
 from .estimator import NoiseAwareMAP
-from .interval import answers_of_cells, standard_errors
+from .interval import answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
 from .mode import Settings, noise_aware_mode
 from .objective import (
@@ -26,7 +26,7 @@ __all__ = [
     "Objective",
     "SampledCurvature",
     "Settings",
-    "answers_of_cells",
+    "answers_per_record",
     "noise_aware_mode",
     "standard_errors",
 ]

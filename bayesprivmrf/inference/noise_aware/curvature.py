@@ -8,8 +8,8 @@ standard normal ε, and each needs one linear system, solved by conjugate gradie
 **Forecasts.** A search evaluates the objective, and forms or samples the curvature once a round. Both visit every
 cell of the elimination and every noisy count. Their number is known beforehand, and a constant pace turns it into
 seconds on an ordinary core. No clock is read, so a forecast is given on every machine or on none. Evaluations are
-not counted beforehand where the curvature is sampled: searches took from 5 to 22 rounds. The forecast there has two
-ends: the least that a search needs, and the time of the largest number of rounds if each goes to its limits.
+not counted beforehand where the curvature is sampled: searches took from 5 to 22 rounds, and the forecast there is
+the middle of what they needed.
 """
 
 from __future__ import annotations
@@ -44,11 +44,8 @@ PATIENCE = 60.0
 # What a search needs where the curvature is formed, in each round by one product a coordinate
 DENSE_EVALUATIONS, DENSE_ROUNDS = 100, 10
 
-# What it needs at least, about, where the curvature is sampled
-EVALUATIONS, PRODUCTS = 500, 6000
-
-# What one round needs there at most: 400 steps and their line searches; 3 times 12 systems of 100 products each
-EVALUATIONS_OF_A_ROUND, PRODUCTS_OF_A_ROUND = 450, 3600
+# What it needs about where the curvature is sampled: a fifth to five times as much, by the number of rounds
+EVALUATIONS, PRODUCTS = 2_000, 20_000
 
 # Seconds of a product with the derivative: fixed, for a cell of a clique, for a multiplication of the elimination.
 #
@@ -132,11 +129,7 @@ class DenseCurvature:
 
     def mean_variances(self, jacobian: FloatArray) -> FloatArray:
         """Return the diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
-        from scipy.linalg import blas
-
-        # X L' = J: of the transposes, which lie as BLAS wants them
-        half = blas.dtrsm(1.0, self._factor.T, jacobian.T, side=1)  # pyright: ignore[reportAttributeAccessIssue]
-        return np.einsum("cd,cd->c", half, half)
+        return np.square(self.gradient(jacobian)).sum(axis=0)
 
     @property
     def log_determinant(self) -> float:
@@ -232,8 +225,8 @@ def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:
     return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work
 
 
-def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool, rounds: int) -> None:
-    """Warn with a forecast where a search will take longer than a minute, in the middle of what it may take.
+def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:
+    """Warn with a forecast where a search will take longer than a minute.
 
     Parameters
     ----------
@@ -243,31 +236,23 @@ def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool, rounds: i
         Codes of the noisy counts' kernels; the loss takes longer where the noise is not normal.
     is_dense
         Whether the curvature is formed.
-    rounds
-        The most rounds of the search.
     """
     product = product_seconds(means)
     is_normal = kernels == SQUARE
     counts = _LAPLACE_COUNT * (~is_normal).sum() + _NORMAL_COUNT * is_normal.sum()
     evaluation = float(counts) + 1.5 * product  # the marginals and one product back
     if is_dense:
-        least = most = DENSE_EVALUATIONS * evaluation + DENSE_ROUNDS * means.size * product
+        seconds = DENSE_EVALUATIONS * evaluation + DENSE_ROUNDS * means.size * product
     else:
         # an evaluation goes about six times over the gradients that the optimizer keeps; measured 5.4 to 8.2
-        evaluation += 6 * 2 * MEMORY * means.size * _KEPT
-        least = EVALUATIONS * evaluation + PRODUCTS * product
-        most = max(least, rounds * (EVALUATIONS_OF_A_ROUND * evaluation + PRODUCTS_OF_A_ROUND * product))
-    if math.sqrt(least * most) <= PATIENCE:  # the middle of a range of several times
+        seconds = EVALUATIONS * (evaluation + 6 * 2 * MEMORY * means.size * _KEPT) + PRODUCTS * product
+    if seconds <= PATIENCE:
         return
-    few, many = (f"{math.ceil(seconds / 60):,}" for seconds in (least, most))
-    minutes = f"{f'about {many}' if few == many else f'from {few} to {many}'} minutes on one ordinary core"
-    if few != many:
-        minutes += f", the more if all of at most {rounds} rounds are needed"
     warnings.warn(
         f"the noise-aware estimate of {kernels.size:,} noisy counts and {means.effects.size:,} coordinates, from "
-        f"which posteriors begin as well, is forecast to take {minutes}; wait for it, declare smaller cliques or "
-        "fewer states, or use CGM, whose evaluations are fewer. A model learned in rounds has its own fit: "
-        "`solution`.",
+        f"which posteriors begin as well, is forecast to take about {math.ceil(seconds / 60):,} minutes on one "
+        "ordinary core; wait for it, declare smaller cliques or fewer states, or use CGM, whose evaluations are "
+        "fewer. A model learned in rounds has its own fit: `solution`.",
         ForecastWarning,
         stacklevel=5,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference.asked import Asked, asked_of
+from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_releases import gather
@@ -20,15 +20,14 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
-    AnswersPerRecord,
-    answers_of_cells,
-    answers_of_query,
+    answers_per_record,
     coordinate_covariance,
+    interval_of_records,
     limits_on_log_odds,
+    refuse_other_records,
     standard_errors,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
-from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -43,9 +42,8 @@ from bayesprivmrf.inference.transitions.solution import (
     delta_bounds,
     delta_errors,
 )
-from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
-from bayesprivmrf.model.domain import Given, Variable, given_error
+from bayesprivmrf.model.domain import Given, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
@@ -86,8 +84,8 @@ class NoiseAwareSolution(Solution):
         of
             ``"population"``: probabilities. ``"records"``: the number of records of this sample in each joint state,
             or the query's answers on them; the limits are whole numbers
-            (`bayesprivmrf.inference.noise_aware.records`). It takes no `given`, and no model with ties, linear scores
-            or waves.
+            (`bayesprivmrf.inference.noise_aware.interval`). It takes no `given`, and no model with ties, linear
+            scores or waves.
         given
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
             probabilities are conditional on them. A set means that the variable is in one of these states. Neither
@@ -115,39 +113,34 @@ class NoiseAwareSolution(Solution):
         from noise and from sampling. `benchmarks/results/noise-aware-intervals.csv` has their coverage.
         `LatentCounts` gives intervals from the posterior.
         """
-        asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
+        mode, means = self.mode, self.mode.means
+        asked = asked_of(means.evidence, variables, prob, of, given)
         if of == "records":
-            return self._interval_of_records(asked)
-        if asked.given and self.inference != "exact":
-            raise ModelError(
-                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
-            )
-        try:
-            answers = self._answers(asked)
-        except ImpossibleError:
-            raise given_error(self.specification.domain, asked.given) from None
-        errors = standard_errors(self.mode, answers, asked.ends)
-        limits = limits_on_log_odds(answers.values, errors, asked.prob, asked.ends)
-        return self._framed(asked, answers.values, *limits, [_poor(errors)])
-
-    def _answers(self, asked: Asked) -> AnswersPerRecord:
-        if asked.bound is not None:
-            return answers_of_query(self.mode, asked.bound)
-        return answers_of_cells(self.mode, asked.variables, asked.given)
-
-    def _interval_of_records(self, asked: Asked) -> pd.DataFrame:
-        mode, bound = self.mode, asked.bound
-        refuse_other_records(mode)
-        if asked.given:
+            refuse_other_records(mode)
+        if of == "records" and asked.given:
             raise ArgumentError(
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        is_told = bound is not None or parent(self.specification.scopes, asked.variables) is not None
-        estimates, lower, upper, errors = interval_of_records(
-            mode, self._answers(asked), asked.prob, is_told=is_told, ends=asked.ends
-        )
-        return self._framed(asked, estimates, lower, upper, [_poor(errors)])
+        if asked.given and self.inference != "exact":
+            raise ModelError(
+                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
+            )
+        potentials = means.evidence.family.potentials(mode.coordinates)
+        answers = answers_per_record(asked, potentials, self.inference, means.effects.pull_back)
+        if of == "records":
+            is_told = (
+                asked.bound is not None or parent(self.specification.scopes, asked.variables) is not None
+            )
+            estimates, lower, upper, errors = interval_of_records(
+                mode, answers, asked.prob, is_told=is_told, ends=asked.ends
+            )
+        else:
+            estimates, errors = answers.values, standard_errors(mode, answers, asked.ends)
+            lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
+        is_poor = ~(errors <= LARGEST_ERROR)
+        poor = Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)
+        return self._framed(asked, estimates, lower, upper, [poor])
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         if self.inference != "exact":
@@ -163,11 +156,6 @@ class NoiseAwareSolution(Solution):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
-
-
-def _poor(errors: FloatArray) -> Mark:
-    """Return the mark of rows whose standard error of the log-odds is large."""
-    return Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,7 +278,7 @@ class NoiseAwareMAP:
         rows = TransitionRows(model=model)
         pooled = pool(evidence)
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
-        ridge = float(pooled.ridges.mean())
+        ridge = float(pooled.ridges(evidence).mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)

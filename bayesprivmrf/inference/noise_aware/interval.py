@@ -1,7 +1,8 @@
-r"""Approximate intervals for population probabilities, from the curvature at the noise-aware estimate.
+r"""Approximate intervals from the curvature at the noise-aware estimate.
 
-Two errors add up. The noise leaves the parameters θ' of the N people who answered uncertain, with the covariance
-:math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each count's noise, which is 2b² for Laplace noise.
+**Population probabilities** have two errors, which add up. The noise leaves the parameters θ' of the N people who
+answered uncertain, with the covariance :math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each
+count's noise, which is 2b² for Laplace noise.
 The Fisher information 1/b² would suit many noisy counts a parameter. A released table has about one count a
 parameter, so the error of a count passes into its parameter as it is.
 
@@ -16,20 +17,46 @@ of 0 and 1, and the interval is normal on the scale of :math:`\log \frac{a - l}{
 
 Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on them, where its matrix is
 formed; for larger models they count as rounded to whole numbers.
+
+**Answers of the N records themselves** have the first error alone. The estimate β is that of the parameters θ' whose
+mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')`
+where a clique holds the cell's variables: what is unknown of it is what the noise leaves unknown of θ' and N. With
+the derivative r of p by the coordinates and C the covariance of (β, log N) given the noisy counts,
+
+.. math:: \operatorname{Var} n = N^2 \, (r, p) \, C \, (r, p)' .
+
+A cell whose variables no clique holds together varies around :math:`N p(θ')` besides, for the tables of the cliques
+do not tell it. Under the model the records given those tables have the law of N draws conditional on their statistics
+t, normal where N is large, and of the variance
+
+.. math:: N \bigl( p (1 - p) - r' Σ^{-1} r \bigr), \qquad Σ = \operatorname{Cov} t, \quad
+          r = \operatorname{Cov}(1_{cell}, t) .
+
+Where Σ is not formed, for more coordinates than `DENSE_LIMIT`, it is N p (1 - p), which is never too small.
+
+Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
+normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
+record's answer is negative, and on that of the answers else. In a cell that noise hides the upper bound of logarithms
+is beyond all records: it is at most the greatest answer of one record times the upper bound of N, normal on the same
+scale with the standard error of the releases. Bounds are rounded to whole numbers, as the answers are:
+on the first two scales none reaches 0, which many cells have.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
-from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
-from bayesprivmrf.inference.limits import Ends, standard_limits
+from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.evidence import Inference
+from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     PATIENCE,
@@ -42,9 +69,9 @@ from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
-from bayesprivmrf.model.domain import Condition
+from bayesprivmrf.marginals.arrays import ImpossibleError
+from bayesprivmrf.model.domain import given_error
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.queries import BoundQuery
 
 # Standard error of log-odds above which the normal approximation is doubtful
 LARGEST_ERROR = 0.15
@@ -64,77 +91,83 @@ class AnswersPerRecord:
     rows
         Their derivatives by the coordinates, shape (rows, d).
     single
-        Variance of one record's, shape (rows,).
-    share
-        Probability of what is given: sampling errors are of so many of the people.
+        Variance of one record's over the probability of what is given, shape (rows,): sampling errors are of so many
+        of the people.
     """
 
     values: FloatArray
     rows: FloatArray
     single: FloatArray
-    share: float = 1.0
 
 
-def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
-    """Return probabilities of the joint states of some variables, given states of others, in C order."""
-    means, model = mode.means, mode.means.evidence.specification
-    engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
-    start = engine.offsets[-2]
-    held = clamped(
-        model.cardinalities, model.scopes, means.evidence.family.potentials(mode.coordinates), given
-    )
-    log_partition, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
-    probabilities = marginals[start:]
-    rows = np.empty((len(probabilities), means.effects.size))
-    basis = np.zeros(engine.size)
-    for position in range(len(probabilities)):
-        basis[start + position] = 1.0
-        rows[position] = means.effects.pull_back(product(basis)[:start])
-        basis[start + position] = 0.0
-    single, share = probabilities * (1 - probabilities), 1.0
-    if given:
-        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
-        share = float(np.exp(log_partition - whole))
-    return AnswersPerRecord(values=probabilities, rows=rows, single=single, share=share)
+def answers_per_record(
+    asked: Asked,
+    potentials: FloatArray,
+    inference: Inference,
+    by_coordinates: Callable[[FloatArray], FloatArray],
+) -> AnswersPerRecord:
+    """Return the probabilities of the joint states that were asked for, in C order, or a query's answers per record.
+
+    Parameters
+    ----------
+    asked
+        The variables, with states of others that are given, or the query.
+    potentials, inference
+        Potentials of the fit's cliques, shape (model size,), and its kind of marginals.
+    by_coordinates
+        Maps a derivative by the potentials to that by the coordinates of the fit.
+    """
+    from scipy.sparse import eye_array
+
+    model, engine = asked.evidence.specification, asked.evidence.engine(inference)
+    whole = held = potentials
+    if asked.bound is not None:
+        weights: Any = asked.bound.in_cliques
+    else:  # the joint states are the cells of one more clique
+        engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables), kind=inference)
+        inner = np.zeros(engine.size - model.size)
+        cells: Any = eye_array(engine.size, format="csr")
+        weights = cells[model.size :]
+        whole = np.append(potentials, inner)
+        held = np.append(clamped(model.cardinalities, model.scopes, potentials, asked.given), inner)
+    size = weights.shape[0]
+    remedy = "ask for fewer answers at a time"
+    require_memory(f"derivatives of {size:,} answers", 8.0 * size * model.size, remedy, DEFAULT_MEMORY_LIMIT)
+    try:
+        log_partition, marginals, product = engine.linearize(held)
+    except ImpossibleError:
+        raise given_error(model.domain, asked.given) from None
+    rows, single = [], np.empty(size)
+    for position in range(size):
+        weight = weights[[position]].toarray()[0]
+        change = product(weight)
+        rows.append(by_coordinates(change[: model.size]))
+        single[position] = weight @ change
+    values = weights @ marginals
+    if asked.bound is None:
+        single = values * (1 - values)
+    if asked.given:
+        single = single / float(np.exp(log_partition - engine.log_partition(whole)))
+    return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0))
 
 
 def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:
     """Return the standard errors of answers per record on the scale of log-odds, shape (rows,); 0 at the ends."""
-    least, most = ends
-    spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     variances = noise_variances(mode, answers.rows)
-    variances += sampling_variances(mode, answers.rows, answers.single / answers.share)
-    return on_log_odds(np.sqrt(variances) * np.subtract(most, least), spread)
+    variances += sampling_variances(mode, answers.rows, answers.single)
+    return _on_log_odds(np.sqrt(variances), answers.values, ends)
 
 
-def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
-    """Return the answers of a query per record."""
-    means = mode.means
-    _, marginals, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
-    require_memory(
-        f"derivatives of {len(bound):,} answers",
-        8.0 * len(bound) * means.effects.size,
-        "ask for fewer answers at a time",
-        DEFAULT_MEMORY_LIMIT,
-    )
-    rows, single = np.empty((len(bound), means.effects.size)), np.empty(len(bound))
-    for position in range(len(single)):
-        weights = bound.in_cliques[[position]].toarray()[0]
-        change = product(weights)
-        rows[position], single[position] = means.effects.pull_back(change), weights @ change
-    return AnswersPerRecord(values=bound.in_cliques @ marginals, rows=rows, single=np.maximum(single, 0.0))
-
-
-def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
-    """Return deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
-    return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
+def _on_log_odds(deviations: FloatArray, values: FloatArray, ends: Ends) -> FloatArray:
+    """Return deviations of answers on the scale of log-odds between two ends; 0 at the ends."""
+    least, most = ends
+    spread = np.maximum(values - least, 0.0) * np.maximum(most - values, 0.0)
+    scaled = deviations * np.subtract(most, least)
+    return np.divide(scaled, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
 def limits_on_log_odds(
-    estimates: FloatArray,
-    errors: FloatArray,
-    prob: float,
-    ends: Ends = (0.0, 1.0),
+    estimates: FloatArray, errors: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits that are normal on the scale of log-odds between two ends.
 
@@ -167,59 +200,66 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     by_total
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
     """
-    is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
-    linearized = _linearized(mode)
-    if linearized.unexplained is not None:
-        covariance = _with_correlated_counts(mode, linearized)
-        return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
-    weights = noise_weights(mode)
+    is_free, size = mode.means.evidence.total_standard_error > 0, mode.means.effects.size
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
-    is_small, size = mode.curvature.formed is not None, mode.means.effects.size
-    if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
-        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-        return np.maximum(_by_solving(mode, sampled, padded), 0.0)
-    jacobian = mode.means.jacobian(linearized)
-    information = weighted_square(jacobian, weights)
-    curvature = DenseCurvature(information=information, prior=prior)
-    variances = curvature.mean_variances(padded.T)
-    is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
-    if is_small and is_exact.any():
-        # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
-        held = jacobian[:, is_exact]
-        solved = curvature.solve(held)
-        cross, inverse = padded @ solved, np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True)
-        variances -= np.einsum("ij,ij->i", cross, cross @ inverse)
-    return np.maximum(variances, 0.0)
-
-
-def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
-    """Return the variance r'Cr of each row by one linear system each; warn with a forecast if that takes minutes."""
+    is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
+    if mode.curvature.formed is not None or not is_wide or not mode.means.tells_all:
+        return np.maximum(np.einsum("ij,ij->i", padded @ _noise_covariance(mode), padded), 0.0)
+    sampled = SampledCurvature(
+        linearized=_linearized(mode), weights=noise_weights(mode), prior=_precision(mode)
+    )
+    # one linear system a row
     seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
     if seconds > PATIENCE:
         warnings.warn(
             f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
-            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
-            "time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
+            f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
+            "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
             ForecastWarning,
-            stacklevel=5,
+            stacklevel=4,
         )
-    return np.array([row @ curvature.solve(row) for row in rows])
+    return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
+
+
+def _noise_covariance(mode: Mode) -> FloatArray:
+    r"""Return the covariance of (β, log N) that the noise leaves, shape (d + 1, d + 1).
+
+    In a tied model, whose statistics leave the measured counts a covariance, the loss adds up the counts one by one,
+    each weighted by one over its variance. Its minimum therefore has the covariance
+    :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself where there
+    are none.
+    """
+    linearized, prior = _linearized(mode), _precision(mode)
+    jacobian, unexplained = mode.means.jacobian(linearized), linearized.unexplained
+    if unexplained is not None:
+        own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
+        deviations = np.sqrt(own + mode.likelihood.noise_variance)
+        correlations = unexplained / np.outer(deviations, deviations)
+        np.fill_diagonal(correlations, 1.0)
+        weighted = jacobian / deviations
+        inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
+        return inverse @ (weighted @ correlations @ weighted.T + np.diag(prior)) @ inverse
+    curvature = DenseCurvature(information=weighted_square(jacobian, noise_weights(mode)), prior=prior)
+    is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
+    if mode.curvature.formed is None or not is_exact.any():
+        return curvature.covariance
+    # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
+    held = jacobian[:, is_exact]
+    solved = curvature.solve(held)
+    return (
+        curvature.covariance
+        - solved @ np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True) @ solved.T
+    )
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
-    linearized, size = _linearized(mode), mode.means.effects.size
-    if size > DENSE_LIMIT:
+    if (size := mode.means.effects.size) > DENSE_LIMIT:
         raise ModelTooLargeError(
             f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
             "for the probabilities of a step, given the state before."
         )
-    if linearized.unexplained is not None:
-        noise = _with_correlated_counts(mode, linearized)
-    else:
-        weighted = mode.means.jacobian(linearized) * np.sqrt(noise_weights(mode))
-        noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
-    return noise + _sampling_curvature(mode).covariance
+    return _noise_covariance(mode)[:-1, :-1] + _sampling_curvature(mode).covariance
 
 
 def noise_weights(mode: Mode) -> FloatArray:
@@ -235,25 +275,6 @@ def _precision(mode: Mode) -> FloatArray:
 
 def _linearized(mode: Mode) -> Linearized:
     return mode.means.at(mode.point, holds_total=mode.means.evidence.total_standard_error == 0)
-
-
-def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
-    r"""Return the covariance of β in a tied model, whose statistics leave the measured counts a covariance R.
-
-    The loss adds up the counts one by one, each weighted by one over its variance. Its minimum therefore has the
-    covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
-    where there are none.
-    """
-    unexplained, prior = linearized.unexplained, _precision(mode)
-    assert unexplained is not None
-    own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
-    deviations = np.sqrt(own + mode.likelihood.noise_variance)
-    correlations = unexplained / np.outer(deviations, deviations)
-    np.fill_diagonal(correlations, 1.0)
-    weighted = mode.means.jacobian(linearized) / deviations
-    inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
-    middle = weighted @ correlations @ weighted.T + np.diag(prior)
-    return (inverse @ middle @ inverse)[:-1, :-1]
 
 
 def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> FloatArray:
@@ -277,3 +298,65 @@ def statistics_covariance(mode: Mode) -> FloatArray:
     """Return Σ, the covariance of one record's statistics, shape (d, d)."""
     potentials = mode.means.evidence.family.potentials(mode.coordinates)
     return mode.means.statistics_covariance(mode.means.engine.linearize(potentials)[2])
+
+
+def refuse_other_records(mode: Mode) -> None:
+    """Raise where the tables of the records are not those of free potentials of one group of records."""
+    evidence = mode.means.evidence
+    weighed, waves = evidence.is_weighed, bool(evidence.wave_totals)
+    if evidence.specification.is_restricted or waves or weighed:
+        seen = "rows of weight 1/K" if weighed else "several waves" if waves else "ties or linear scores"
+        raise ModelError(
+            f"`of='records'` needs a model without ties, linear scores or waves, and rows that weigh 1, got {seen}: "
+            "the records' tables are not those of the fit; ask of='population', or fit LatentCounts()."
+        )
+
+
+def interval_of_records(
+    mode: Mode, answers: AnswersPerRecord, prob: float, *, is_told: bool, ends: Ends = (0.0, 1.0)
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
+
+    Parameters
+    ----------
+    mode, answers
+        Where `noise_aware_mode` ended, and the answers per record, with their derivatives.
+    prob
+        Probability that each interval should hold.
+    is_told
+        Whether the tables of the cliques tell the answers.
+    ends
+        The least and the greatest answer of one record.
+    """
+    from scipy.special import ndtri
+
+    total, (least, most) = float(np.exp(mode.log_total)), ends
+    variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
+    if not is_told and mode.curvature.formed is None:
+        variances += total * answers.single
+    elif not is_told:  # the variance of one record's answer given the statistics of the model
+        covariance = statistics_covariance(mode)
+        # cells that hardly occur leave Σ singular but for rounding
+        floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
+        inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
+        variances += total * np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+    deviations = np.sqrt(variances)
+    errors = _on_log_odds(deviations / total, answers.values, ends)
+    relative = mode.means.evidence.total_standard_error / total
+    estimates = total * answers.values
+    if relative == 0:
+        lower, upper = (total * end for end in limits_on_log_odds(answers.values, errors, prob, ends))
+        return estimates, *whole_limits(estimates, lower, upper), errors
+    # of a private number, limits are normal on the scale of logarithms, or of answers that may be negative
+    z = float(ndtri(0.5 + prob / 2))
+    deviations = np.maximum(deviations, np.finfo(float).tiny)
+    is_positive = (np.asarray(least) >= 0) & (estimates > 0)
+    base = np.where(is_positive, estimates, 1.0)
+    to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
+    below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
+    with np.errstate(over="ignore"):
+        lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
+        upper = np.minimum(upper, most * np.exp(mode.log_total + z * relative))
+    lower = np.where(is_positive, lower, estimates + below * deviations)
+    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
+    return estimates, *whole_limits(estimates, lower, upper), errors

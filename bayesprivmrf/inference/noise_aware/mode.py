@@ -60,12 +60,7 @@ from bayesprivmrf.model.tables import FloatArray
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 
 
-# Renewals after which a search without any evidence for its scales is given up
-_FIRST_ROUNDS = 4
-
-
-# the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
-# and the fall in nats after which wider scales are left out
+# the grid of the search for a scale by the lower bound
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 
 
@@ -160,18 +155,13 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
 
 
-class Search:
+class Search(Objective):
     """Search for the mode: alternate an optimization with a new quadratic expansion of the noise."""
-
-    def __init__(self, evidence: Evidence, settings: Settings) -> None:
-        self.settings, self.evidence = settings, evidence
-        self.objective = Objective(evidence, settings)
-        self.means, self.prior = self.objective.means, self.objective.prior
 
     def honouring(self, coordinates: FloatArray) -> tuple[FloatArray, bool]:
         """Return the step from some coordinates to those of the nearest distribution that gives the exact answers."""
-        before = self.evidence.family.potentials(coordinates)
-        after, is_feasible = honoured(self.evidence, self.means.engine, before)
+        before = self.means.evidence.family.potentials(coordinates)
+        after, is_feasible = honoured(self.means.evidence, self.means.engine, before)
         moved = np.subtract(after, before, out=np.zeros_like(before), where=np.isfinite(before))
         return self.means.effects.coordinates(moved), is_feasible
 
@@ -179,21 +169,16 @@ class Search:
         """Return the mode, with learned scales where `settings` asks for them."""
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
-        uniform[-1] = np.log(self.evidence.total)
-        warn_if_slow(
-            self.means, self.objective.likelihood.kernels, self.objective.is_dense, self.settings.rounds
-        )
+        uniform[-1] = np.log(self.means.evidence.total)
+        warn_if_slow(self.means, self.likelihood.kernels, self.is_dense)
         # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
         given = 1.0 if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)
-        if self.settings.scale is not None or not self.objective.is_dense:
+        if self.settings.scale is not None or not self.is_dense:
             return self.settle(start, scales, is_learning=self.settings.scale is None)
-        mode = self.settle(start, scales, is_learning=True, is_on_trial=True)
+        mode = self.settle(start, scales, is_learning=True)
         trust = self._trust(mode)
-        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < self.settings.rounds:
-            mode = self.settle(mode.point, mode.log_scales, is_learning=True)
-            trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
             # the two answers are mixed, so that the estimate does not jump where trust runs out
@@ -205,15 +190,16 @@ class Search:
     def _largest_entropy(self) -> FloatArray:
         """The uniform distribution, or the one nearest to it that gives the exact answers."""
         origin = np.zeros(self.means.size - 1)
-        return origin if self.evidence.exact is None else self.honouring(origin)[0]
+        return origin if self.means.evidence.exact is None else self.honouring(origin)[0]
 
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
         """Return the uniform distribution or the naive estimate, whichever has the lower objective."""
-        evidence, model = self.evidence, self.evidence.specification
+        evidence = self.means.evidence
+        model = evidence.specification
         if not evidence.noise:
             return uniform
         pooled = pool(evidence)
-        ridge = np.repeat(pooled.ridges, np.diff(model.offsets))
+        ridge = np.repeat(pooled.ridges(evidence), np.diff(model.offsets))
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
             self.means.engine,
@@ -227,62 +213,49 @@ class Search:
         naive[:-1] = evidence.family.coordinates(potentials)
         values = []
         for point in (uniform, naive):
-            variance = self.objective.variance(self.means.at(point))
-            values.append(self.objective.penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
+            variance = self.variance(self.means.at(point))
+            values.append(self.penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
         return naive if values[1] < values[0] else uniform
 
     # one expansion after the other
 
-    def settle(
-        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
-    ) -> Mode:
+    def settle(self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool) -> Mode:
         """Repeat optimization and expansion until the point no longer moves, and return the mode."""
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
-        expansion = Expansion(self.objective, point, log_scales, None)
+        expansion = Expansion(self, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
-            self.objective.hold(point)
+            self.hold(point)
             if ended is Status.DIVERGED:
                 status = ended
             if ended is Status.DIVERGED or last == settings.rounds:
                 break
-            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
-            if is_on_trial and last == _FIRST_ROUNDS:
-                found = self._mode(point, log_scales, expansion, status, last)
-                if self._trust(found) == 0:
-                    return found
             last, before, held = last + 1, log_scales, expansion
-            since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
-            share = 1 / max(since - 3 + 1, 1)  # shrinking shares end a cycle between point and widths
-            expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
+            share = 1 / max(last - 2, 1)  # shrinking shares end a cycle between point and widths
+            expansion = Expansion(self, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
             is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
                 break
-        return self._mode(point, log_scales, expansion, status, last)
-
-    def _mode(
-        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion, status: Status, rounds: int
-    ) -> Mode:
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
         if (dense := curvature.formed) is not None:
-            value = self.objective.penalised(point, log_scales, variance, width)[0]
-            prior = self.objective.prior_precision(log_scales)
+            value = self.penalised(point, log_scales, variance, width)[0]
+            prior = self.prior_precision(log_scales)
             half = 0.5 * (len(point) - float(prior @ dense.variances))
             log_evidence = half - value - 0.5 * dense.log_determinant + 0.5 * float(np.log(prior).sum())
         return Mode(
             means=self.means,
-            likelihood=self.objective.likelihood,
+            likelihood=self.likelihood,
             prior=self.prior,
             point=point,
             log_scales=log_scales,
             curvature=curvature,
             status=status,
-            rounds=rounds,
-            evaluations=self.objective.evaluations,
+            rounds=last,
+            evaluations=self.evaluations,
             log_evidence=log_evidence,
         )
 
@@ -294,10 +267,10 @@ class Search:
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             moved = point + curvature.step(whitened)
-            value, gradient = self.objective.penalised(moved, log_scales, variance, width)
+            value, gradient = self.penalised(moved, log_scales, variance, width)
             return value, curvature.gradient(gradient)
 
-        steps = _STEPS if self.objective.is_dense else _STEPS_BY_PRODUCTS
+        steps = _STEPS if self.is_dense else _STEPS_BY_PRODUCTS
         # the gradient is by coordinates that are scaled to posterior standard deviations
         optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps)
         moved = float(np.sqrt(np.mean(optimum.point**2)))
@@ -310,12 +283,12 @@ class Search:
 
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
-        prior = self.objective.prior_precision(mode.log_scales)
+        prior = self.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
         uniform[:-1] = self._largest_entropy
         linearized = self.means.at(uniform)
-        loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
+        loss, _ = self.likelihood.loss(linearized.mean, self.variance(linearized))
         # the expansion's evidence is fully trusted 20 nats above that of the uniform distribution
         gain = (mode.log_evidence - effective + loss) / 20.0
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
@@ -329,7 +302,7 @@ class Search:
         point, width, values, points = start, None, [], []
         for log_scale in np.log(_SCALES):
             log_scales = np.full(self.prior.count, log_scale)
-            expansion = Expansion(self.objective, point, log_scales, width)
+            expansion = Expansion(self, point, log_scales, width)
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
             points.append(point)
             values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
@@ -340,33 +313,24 @@ class Search:
         return np.full(self.prior.count, found), points[int(np.argmax(values))]
 
     def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
-        """Return the highest lower bound of the log evidence by normal approximations around a point, nats.
+        """Return a lower bound of the log evidence by a normal approximation around a point, nats.
 
-        Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
-        hardly determine; the expected loss is taken over draws.
+        Its covariance is that of the expansion; the expected loss is taken over draws.
         """
         dense = expansion.curvature.formed
         assert dense is not None  # bounds are of models whose matrices are formed
         # the bound on the evidence is a mean over six pairs of opposite normal draws; arbitrary
         half = np.random.default_rng(0).standard_normal((6, self.means.size))
         half[:, -1] = 0.0  # N is held
+        losses = []
         # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones
-        draws = np.concatenate([half, -half]).T
-        prior, beta = self.objective.prior_precision(log_scales), point[:-1]
-        bounds = []
-        # the best bound is taken among three factors on the precision of the prior; arbitrary
-        for inflation in (1.0, 2.0, 4.0):
-            curvature = DenseCurvature(information=dense.information, prior=inflation * prior)
-            losses = []
-            for shift in curvature.step(draws).T:
-                linearized = self.means.at(point + shift)
-                losses.append(
-                    self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))[0]
-                )
-            divergence = prior[:-1] @ (curvature.variances[:-1] + beta**2) - len(beta)
-            divergence += curvature.log_determinant - np.log(prior).sum() - np.log(inflation)
-            bounds.append(-float(np.mean(losses)) - 0.5 * float(divergence))
-        return max(bounds)
+        for shift in dense.step(np.concatenate([half, -half]).T).T:
+            linearized = self.means.at(point + shift)
+            losses.append(self.likelihood.loss(linearized.mean, self.variance(linearized))[0])
+        prior, beta = self.prior_precision(log_scales), point[:-1]
+        divergence = prior[:-1] @ (dense.variances[:-1] + beta**2) - len(beta)
+        divergence += dense.log_determinant - np.log(prior).sum()
+        return -float(np.mean(losses)) - 0.5 * float(divergence)
 
 
 def _peak(positions: FloatArray, values: FloatArray) -> float:

@@ -20,9 +20,7 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -31,7 +29,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows, Whitening
+from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
 # α, prior counts in each cell of π and P; the module says why there are no more
@@ -90,94 +88,83 @@ class TransitionMode:
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
     refuse_shared(evidence)
-    fit = _Fit(evidence)
+    sums = NoisySums.of(evidence)
+    rows, answers = sums.rows, evidence.possible_numbers[1]
+    is_free = np.append(np.ones(rows.size, bool), evidence.total_standard_error > 0)
     point = np.append(start, np.log(evidence.total))
     status, renewals = Status.ITERATION_LIMIT, 0
-    # fits that settle take about six renewals of V; 50 is arbitrary
-    while renewals < 50:
-        renewals += 1
-        try:
-            # the minimum with V held, and the information there
-            expanded = partial(fit._expanded, whiten=fit.whitening(point))
-            following, information = damped_steps(expanded, point, fit.is_free)
-        except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
-            status = Status.DIVERGED
-            break
-        moved = (following - point)[fit.is_free]
-        point = following
-        # the search has settled when all coordinates move by less than a thousandth of a standard deviation
-        if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < 1e-3**2:
-            status = Status.CONVERGED
-            break
-    if not np.isfinite(point).all():
-        status = Status.DIVERGED
-    alone = copy(fit)
-    alone.sums = replace(fit.sums, noise=np.zeros_like(fit.sums.noise))
-    return TransitionMode(
-        rows=fit.rows,
-        point=point,
-        covariance=fit.covariance(point),
-        of_sampling=alone.covariance(point),
-        status=status,
-        renewals=renewals,
-    )
 
-
-class _Fit:
-    def __init__(self, evidence: Evidence) -> None:
-        self.sums = NoisySums.of(evidence)
-        self.rows, self.answers = self.sums.rows, evidence.possible_numbers[1]
-        self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
-
-    def whitening(self, point: FloatArray) -> Whitening:
-        """Return the whitening by V at a point."""
-        return self.sums.whitening(point[:-1], point[-1])
-
-    def covariance(self, point: FloatArray) -> FloatArray:
-        """Return C at the estimate, or the identity if C is not finite."""
-        size, free = self.rows.size, np.ix_(self.is_free, self.is_free)
-        covariance = np.zeros((size + 1, size + 1))
-        try:
-            with np.errstate(all="ignore"):
-                whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
-                information = whitened.T @ whitened
-                # coordinates that no measurement determines are within 1 of the estimate
-                information[:-1, :-1] += np.eye(size)
-                covariance[free] = np.linalg.inv(information[free])
-        except np.linalg.LinAlgError:
-            return np.eye(size)
-        return covariance[:-1, :-1] if np.isfinite(covariance).all() else np.eye(size)
-
-    def _expanded(self, point: FloatArray, whiten: Whitening) -> Expanded:
+    def expanded(point: FloatArray) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature."""
-        phi = point[:-1]
-        jacobian, mean = self.sums.jacobian(point)
-        whitened = whiten(np.column_stack([jacobian, self.answers - mean]))
+        jacobian, mean = sums.jacobian(point)
+        whitened = whiten(np.column_stack([jacobian, answers - mean]))
         slopes, residual = whitened[:, :-1], whitened[:, -1]
-        prior, pull, curvature = self._prior(phi)
+        prior, pull, curvature = _prior(rows, point[:-1])
         gradient = -slopes.T @ residual
         gradient[:-1] += pull
         information = slopes.T @ slopes
         information[:-1, :-1] += curvature
         return 0.5 * float(residual @ residual) + prior, gradient, information
 
-    def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
-        first, matrix = self.rows.probabilities(phi)
-        value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
-        masks = (self.rows.is_possible[0], *self.rows.is_possible[1])
-        for law, mask, basis in zip((first, *matrix), masks, self.rows.bases, strict=True):
-            count, own = _PRIOR_COUNT * mask.sum(), slice(start, start + basis.shape[1])
-            # a probability that has become zero has no density: such steps are refused
-            with np.errstate(divide="ignore"):
-                value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
-            gradient[own] = count * (law @ basis)
-            # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
-            # cancels the rest, so that the steps are nearly those of Newton
-            logs = basis[mask] - law @ basis  # derivative of the log probabilities
-            curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
-            start = own.stop
-        return value, gradient, curvature
+    # fits that settle take about six renewals of V; 50 is arbitrary
+    while renewals < 50:
+        renewals += 1
+        try:
+            whiten = sums.whitening(point)
+            # the minimum with V held, and the information there
+            following, information = damped_steps(expanded, point, is_free)
+        except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
+            status = Status.DIVERGED
+            break
+        moved = (following - point)[is_free]
+        point = following
+        # the search has settled when all coordinates move by less than a thousandth of a standard deviation
+        if moved @ information[np.ix_(is_free, is_free)] @ moved < 1e-3**2:
+            status = Status.CONVERGED
+            break
+    return TransitionMode(
+        rows=rows,
+        point=point,
+        covariance=_covariance(sums, point, is_free),
+        of_sampling=_covariance(replace(sums, noise=np.zeros_like(sums.noise)), point, is_free),
+        status=status if np.isfinite(point).all() else Status.DIVERGED,
+        renewals=renewals,
+    )
+
+
+def _covariance(sums: NoisySums, point: FloatArray, is_free: np.ndarray) -> FloatArray:
+    """Return C at the estimate, or the identity if C is not finite."""
+    size, free = sums.rows.size, np.ix_(is_free, is_free)
+    covariance = np.zeros((size + 1, size + 1))
+    try:
+        with np.errstate(all="ignore"):
+            whitened = sums.whitening(point)(sums.jacobian(point, linear=True)[0])
+            information = whitened.T @ whitened
+            # coordinates that no measurement determines are within 1 of the estimate
+            information[:-1, :-1] += np.eye(size)
+            covariance[free] = np.linalg.inv(information[free])
+    except np.linalg.LinAlgError:
+        return np.eye(size)
+    return covariance[:-1, :-1] if np.isfinite(covariance).all() else np.eye(size)
+
+
+def _prior(rows: TransitionRows, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+    """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
+    first, matrix = rows.probabilities(phi)
+    value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
+    masks = (rows.is_possible[0], *rows.is_possible[1])
+    for law, mask, basis in zip((first, *matrix), masks, rows.bases, strict=True):
+        count, own = _PRIOR_COUNT * mask.sum(), slice(start, start + basis.shape[1])
+        # a probability that has become zero has no density: such steps are refused
+        with np.errstate(divide="ignore"):
+            value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
+        gradient[own] = count * (law @ basis)
+        # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
+        # cancels the rest, so that the steps are nearly those of Newton
+        logs = basis[mask] - law @ basis  # derivative of the log probabilities
+        curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
+        start = own.stop
+    return value, gradient, curvature
 
 
 def naive_transitions(

@@ -76,7 +76,7 @@ class TransitionRows:
     @property
     def size(self) -> int:
         """Number of coordinates."""
-        return self._first.shape[1] + self._inner.shape[1]
+        return self.bases[0].shape[1] + self._inner.shape[1]
 
     @cached_property
     def is_possible(self) -> tuple[np.ndarray, np.ndarray]:
@@ -97,10 +97,6 @@ class TransitionRows:
             found.append(basis)
         return tuple(found)
 
-    @property
-    def _first(self) -> FloatArray:
-        return self.bases[0]
-
     @cached_property
     def _inner(self) -> Any:
         """All rows' contrasts, sparse, shape (K^(m + 1), coordinates of P)."""
@@ -110,9 +106,9 @@ class TransitionRows:
 
     def _logits(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Q φ of π and of the rows of P."""
-        lead, start = phi.shape[:-1], self._first.shape[1]
+        lead, start = phi.shape[:-1], self.bases[0].shape[1]
         inner = (self._inner @ phi[..., start:].reshape(-1, self._inner.shape[1]).T).T
-        return phi[..., :start] @ self._first.T, inner.reshape(*lead, self.rows, self.states)
+        return phi[..., :start] @ self.bases[0].T, inner.reshape(*lead, self.rows, self.states)
 
     def probabilities(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return π, shape (..., K^m), and P, shape (..., K^m, K), at coordinates of shape (..., size)."""
@@ -131,7 +127,7 @@ class TransitionRows:
         own, inner = (
             np.log(np.where(mask, p, 1.0)) for mask, p in zip(self.is_possible, (first, matrix), strict=True)
         )
-        return np.concatenate([own @ self._first, inner.ravel() @ self._inner])
+        return np.concatenate([own @ self.bases[0], inner.ravel() @ self._inner])
 
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Return normalized potentials of the cliques, shape (model size,), nats."""
@@ -145,15 +141,28 @@ class TransitionRows:
             flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
 
-    def linear_derivatives(self, phi: FloatArray) -> FloatArray:
-        """Return derivatives of the potentials by c, where π and P move by Q c; shape (model size, size)."""
-        (first, matrix), start = self.probabilities(phi), self._first.shape[1]
-        # derivatives of log π and log P; 0 in impossible cells
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_first = np.where(self.is_possible[0][:, np.newaxis], self._first / first[:, np.newaxis], 0.0)
-            by_step = np.where(
-                self.is_possible[1].reshape(-1, 1), self._inner.toarray() / matrix.reshape(-1, 1), 0.0
-            )
+    def derivatives(self, phi: FloatArray, *, linear: bool) -> FloatArray:
+        """Return derivatives of the potentials, shape (model size, size).
+
+        Parameters
+        ----------
+        phi
+            Coordinates φ, shape (size,).
+        linear
+            Whether the derivatives are by c, where π and P move by Q c, and not by φ.
+        """
+        (first, matrix), start = self.probabilities(phi), self.bases[0].shape[1]
+        # derivatives of log π and log P
+        by_first, by_step = self.bases[0], self._inner.toarray()
+        if linear:  # 0 in impossible cells
+            with np.errstate(divide="ignore", invalid="ignore"):
+                possible = self.is_possible[0][:, np.newaxis], self.is_possible[1].reshape(-1, 1)
+                by_first = np.where(possible[0], by_first / first[:, np.newaxis], 0.0)
+                by_step = np.where(possible[1], by_step / matrix.reshape(-1, 1), 0.0)
+        else:
+            means = (matrix.reshape(-1, 1) * by_step).reshape(self.rows, self.states, -1).sum(axis=1)
+            by_first = by_first - first @ by_first
+            by_step = by_step - np.repeat(means, self.states, axis=0)
         flat = np.zeros((self.model.size, self.size))
         flat[self.cells, start:] = by_step
         flat[self.cells[0], :start] += np.repeat(by_first, self.states, axis=0)
@@ -177,37 +186,6 @@ class TransitionRows:
             window = law[..., np.newaxis] * matrix
             flat[..., cells] = window.reshape(*lead, -1)
             law = window.reshape(*lead, self.states, -1).sum(axis=-2)
-        return flat
-
-    def mean_derivatives(self, phi: FloatArray, *, linear: bool) -> FloatArray:
-        r"""Return derivatives of the tables of the windows, shape (model size, size).
-
-        By the recursion of `forward`, which is bilinear:
-        :math:`∂W_t = ∂f_t P + f_t ∂P`, and :math:`∂f_{t+1}` is the sum of :math:`∂W_t` over its first variable.
-
-        Parameters
-        ----------
-        phi
-            Coordinates φ, shape (size,).
-        linear
-            Whether the derivatives are by c, where π and P move by Q c, and not by φ.
-        """
-        law, matrix = self.probabilities(phi)
-        by_first, by_step = self._first, self._inner.toarray()
-        if not linear:
-            means = (matrix.reshape(-1, 1) * by_step).reshape(self.rows, self.states, -1).sum(axis=1)
-            by_first = law[:, np.newaxis] * (by_first - law @ by_first)
-            by_step = matrix.reshape(-1, 1) * (by_step - np.repeat(means, self.states, axis=0))
-        start, contexts = self._first.shape[1], np.repeat(np.arange(self.rows), self.states)
-        by_law = np.zeros((self.rows, self.size))
-        by_law[:, :start] = by_first
-        share, flat = matrix.reshape(-1, 1), np.zeros((self.model.size, self.size))
-        for cells in self.cells:
-            window = by_law[contexts] * share
-            window[:, start:] += law[contexts, np.newaxis] * by_step
-            flat[cells] = window
-            by_law = window.reshape(self.states, self.rows, -1).sum(axis=0)
-            law = (law[contexts] * share[:, 0]).reshape(self.states, self.rows).sum(axis=0)
         return flat
 
     @cached_property
@@ -267,9 +245,11 @@ class NoisySums:
 
     def jacobian(self, point: FloatArray, *, linear: bool = False) -> tuple[FloatArray, FloatArray]:
         """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
-        total = np.exp(point[-1])
-        mean = total * (self.matrix @ self.rows.tables(point[:-1]))
-        by_coordinates = total * (self.matrix @ self.rows.mean_derivatives(point[:-1], linear=linear))
+        total, phi = np.exp(point[-1]), point[:-1]
+        mean = total * (self.matrix @ self.rows.tables(phi))
+        _, _, product = self.engine.linearize(self.rows.potentials(phi))
+        changes = [product(column) for column in self.rows.derivatives(phi, linear=linear).T]
+        by_coordinates = total * (self.matrix @ np.array(changes).reshape(self.rows.size, -1).T)
         return np.column_stack([by_coordinates, mean]), mean
 
     @cached_property
@@ -287,8 +267,8 @@ class NoisySums:
         places = [np.flatnonzero(most == t) for t in range(len(cells))]
         return [(self.matrix[place][:, own], place) for own, place in zip(cells, places, strict=True)]
 
-    def whitening(self, phi: FloatArray, log_total: float) -> Whitening:
-        """Return the whitening by V at coordinates φ and log N.
+    def whitening(self, point: FloatArray) -> Whitening:
+        """Return the whitening by V at coordinates (φ, log N).
 
         Raises
         ------
@@ -300,11 +280,12 @@ class NoisySums:
         # sums that are the same for every record have no sampling variance: where needed, the noise variances are
         # raised to that of a thousandth of a record, or to the least that rounding errors leave, so that V stays
         # positive definite in floating point
-        sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
+        phi, total = point[:-1], np.exp(point[-1])
+        sampling = total * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
         noise = np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
-        return (self._formed if self._windows is None else self._by_filter)(phi, log_total, noise)
+        return (self._formed if self._windows is None else self._by_filter)(phi, total, noise)
 
-    def _formed(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
+    def _formed(self, phi: FloatArray, total: float, noise: FloatArray) -> Whitening:
         from scipy.linalg import solve_triangular
 
         if len(self.noise) > _MOST_FORMED:
@@ -314,14 +295,15 @@ class NoisySums:
             )
         _, _, product = self.engine.linearize(self.rows.potentials(phi))
         own = np.array([self.matrix @ product(row) for row in self.matrix.toarray()])
-        covariance = 0.5 * np.exp(log_total) * (own + own.T) + np.diag(noise)
+        covariance = 0.5 * total * (own + own.T) + np.diag(noise)
         lower = np.linalg.cholesky(covariance)
         return lambda columns: solve_triangular(lower, columns, lower=True)
 
-    def _by_filter(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
+    def _by_filter(self, phi: FloatArray, total: float, noise: FloatArray) -> Whitening:
         first, matrix = self.rows.probabilities(phi)
-        total, states = np.exp(log_total), self.rows.states
-        contexts = np.repeat(np.arange(len(first)), states)  # the state before, of each cell of a window
+        contexts = np.repeat(
+            np.arange(len(first)), self.rows.states
+        )  # the state before, of each cell of a window
         share = matrix.ravel()
         factors = []
         law, spread = first, total * (np.diag(first) - np.outer(first, first))

@@ -17,11 +17,10 @@ from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import Bounds, ChainFunction, cut_limits, half_width
+from bayesprivmrf.inference.noise_aware.interval import answers_per_record
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
-from bayesprivmrf.marginals import clamped, marginal_engine
-from bayesprivmrf.marginals.arrays import ImpossibleError
-from bayesprivmrf.model.domain import Given, Variable, given_error
+from bayesprivmrf.model.domain import Given, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
@@ -108,24 +107,11 @@ class TransitionSolution(Solution):
             "LatentCounts().fit(release)",
         )
         asked = asked_of(self._evidence, variables, prob, of, given)
-        model, mode, phi = self.specification, self.mode, self.mode.coordinates
+        mode = self.mode
         # estimates, and their derivatives by the contrasts c of π and P
-        if asked.bound is not None:
-            matrix = asked.bound.in_cliques
-            estimates, rows = (
-                matrix @ self.marginals.flat,
-                matrix @ mode.rows.mean_derivatives(phi, linear=True),
-            )
-        else:
-            engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables))
-            start = engine.offsets[-2]
-            held = clamped(model.cardinalities, model.scopes, self.potentials.flat, asked.given)
-            try:
-                _, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
-            except ImpossibleError:
-                raise given_error(model.domain, asked.given) from None
-            changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
-            estimates, rows = marginals[start:], changes @ mode.rows.linear_derivatives(phi)
+        derivatives = mode.rows.derivatives(mode.coordinates, linear=True)
+        answers = answers_per_record(asked, self.potentials.flat, "exact", derivatives.T.dot)
+        estimates, rows = answers.values, answers.rows
         errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, mode.covariance, rows), 0.0))
         lower, upper = cut_limits(estimates, errors, errors, asked.prob, asked.ends)
         is_cut = (lower <= asked.ends[0]) | (upper >= asked.ends[1])

@@ -27,8 +27,7 @@ from typing import Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.inference.effects_fit import ridge_mode
-from bayesprivmrf.inference.optimize import one_blas_thread
+from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.parities.mode import (

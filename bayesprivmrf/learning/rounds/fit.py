@@ -41,9 +41,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.inference.effects_fit.fit import ridge_mode
 from bayesprivmrf.inference.effects_fit.moments import ExactMoments, Scope, moments_of
-from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread
+from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.tables import NoisyTable
