@@ -65,8 +65,9 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import kernels
 from bayesprivmrf.noise.kernels import ABSOLUTE, KERNELS, by_kernel
 
-# types of the arrays: real numbers, whole numbers of 64 and 32 bits, and bytes, with one axis or two
+# types of the arrays: real numbers with one axis or two, and whole numbers
 F1, F2, I1 = types.float64[::1], types.float64[:, ::1], types.int64[::1]
+# types of short whole numbers, and of bytes
 H1, B1 = types.int32[::1], types.uint8[::1]
 # the latent numbers and derivatives with respect to them, with which every formulation's arrays begin
 LATENT = (F1, F1)
