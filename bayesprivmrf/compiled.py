@@ -28,6 +28,7 @@ from numba.core import caching, cgutils, event
 from numba.core.dispatcher import Dispatcher
 from numba.experimental import structref
 from numba.extending import intrinsic, overload
+from numba.np.arrayobj import populate_array
 
 from bayesprivmrf.errors import BayesPrivMRFError
 
@@ -155,19 +156,32 @@ pointer: Any = intrinsic(_as_pointer)
 """An address as a pointer."""
 
 
-def vector_at(given, k, kind):
-    """Return the vector whose address and length are the first two of three numbers at 3k."""
-    return carray(pointer(given[3 * k]), (given[3 * k + 1],), kind)
+def _arrays_at(typingctx: Any, where: Any, kinds: Any) -> Any:
+    found = types.Tuple([kind.instance_type for kind in kinds])
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        numbers, arrays = builder.bitcast(args[0], cgutils.intp_t.as_pointer()), []
+        for k, kind in enumerate(found):
+            address, *lengths = (
+                builder.load(cgutils.gep_inbounds(builder, numbers, 3 * k + j)) for j in range(3)
+            )
+            array, size = context.make_array(kind)(context, builder), cgutils.intp_t(kind.dtype.bitwidth // 8)
+            populate_array(
+                array,
+                data=builder.inttoptr(address, array.data.type),
+                shape=lengths[: kind.ndim],
+                strides=[size] if kind.ndim == 1 else [builder.mul(lengths[1], size), size],
+                itemsize=size,
+                meminfo=None,
+            )
+            arrays.append(array._getvalue())
+        return context.make_tuple(builder, signature.return_type, arrays)
+
+    return found(types.voidptr, kinds), codegen
 
 
-def table_at(given, k, kind):
-    """Return the array of two axes whose address and lengths are the three numbers at 3k."""
-    return carray(pointer(given[3 * k]), (given[3 * k + 1], given[3 * k + 2]), kind)
-
-
-# overloads and not compiled functions, of which numba would make one for each number k that is written out
-overload(vector_at)(lambda given, k, kind: vector_at)
-overload(table_at)(lambda given, k, kind: table_at)
+arrays_at: Any = intrinsic(_arrays_at)
+"""Arrays of one or two axes, of given types, from an address of three numbers each: its address and its lengths."""
 
 
 # copies

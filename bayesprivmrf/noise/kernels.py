@@ -47,15 +47,12 @@ class Kernel(ABC):
         c, nats.
     has_kink
         True if the slope jumps at zero.
-    pymc
-        Name of the distribution in PyMC that has this kernel, with the parameters center and scale.
     """
 
     code: ClassVar[int]
     variance: ClassVar[float]
     log_constant: ClassVar[float]
     has_kink: ClassVar[bool] = False
-    pymc: ClassVar[str]
 
     @abstractmethod
     def log(self, ratio: Any) -> Any:
@@ -109,7 +106,7 @@ class Kernel(ABC):
 class Square(Kernel):
     r"""The kernel :math:`-r^2/2` of normal noise."""
 
-    code, variance, pymc = SQUARE, 1.0, "Normal"
+    code, variance = SQUARE, 1.0
     log_constant = 0.5 * math.log(2 * math.pi)
 
     def log(self, ratio: Any) -> Any:
@@ -163,7 +160,7 @@ class Square(Kernel):
 class Absolute(Kernel):
     """The kernel -|r| of Laplace noise."""
 
-    code, variance, pymc, has_kink = ABSOLUTE, 2.0, "Laplace", True
+    code, variance, has_kink = ABSOLUTE, 2.0, True
     log_constant = math.log(2)
 
     def log(self, ratio: Any) -> Any:

@@ -75,7 +75,7 @@ from bayesprivmrf.inference.posterior.measured import (
 )
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_prior
+from bayesprivmrf.inference.posterior.results.quantities import LARGEST_SENSITIVITY, prior_sensitivity
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
@@ -217,7 +217,7 @@ def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
 
 def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
     if finished.log_prior:
-        decided = is_decided_by_prior(finished.marginals, finished.log_prior)
+        decided = prior_sensitivity(finished.marginals, finished.log_prior) > LARGEST_SENSITIVITY
         numbers["prior_decides"] = float(decided.mean()) if decided.size else 0.0
     scores = {name: float(values.mean()) for name, values in finished.learned.items()}
     if not scores:

@@ -22,7 +22,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -119,10 +119,8 @@ class JunctionForest:
     @cached_property
     def offsets(self) -> tuple[int, ...]:
         """Position of each clique's first cell in the flat view, followed by the number of cells."""
-        offsets = [0]
-        for scope in self.scopes:
-            offsets.append(offsets[-1] + math.prod(self.cardinalities[v] for v in scope))
-        return tuple(offsets)
+        sizes = (math.prod(self.cardinalities[v] for v in scope) for scope in self.scopes)
+        return tuple(accumulate(sizes, initial=0))
 
     @cached_property
     def places(self) -> IntArray:
@@ -166,18 +164,16 @@ class JunctionForest:
     @cached_property
     def _inner_rows(self) -> list[tuple[slice, int]]:
         """Rows whose sum is an inner cell, each with that cell."""
-        bounds = zip(pairwise(self.row_starts), pairwise(self.source_starts), strict=True)
         return [
-            (slice(start, stop), int(self.sources[first]))
-            for (start, stop), (first, last) in bounds
-            if last == first + 1 and self.is_inner[self.sources[first]]
+            (slice(start, stop), int(sources[0]))
+            for start, stop, sources in _rows(self)
+            if sources.size == 1 and self.is_inner[sources[0]]
         ]
 
     def __post_init__(self) -> None:
         tables: list[RowTable] = []
-        cells: list[IntArray] = []
-        sizes: list[IntArray] = []
-        sources: list[IntArray] = []
+        # each begins with no number, so that a forest without cells has arrays too
+        cells, sizes, sources = ([np.zeros(0, np.int64)] for _ in range(3))
         place = np.full(self.offsets[-1], -1, dtype=np.int64)
         filled, inner = 0, self.offsets[-1]
         for clique in self.order:
@@ -206,10 +202,10 @@ class JunctionForest:
                 filled, row_of = filled + own.size, code
         vars(self).update(
             tables=tuple(tables),
-            cells=_joined(cells),
-            row_starts=np.cumsum([0, *_joined(sizes)]),
-            source_starts=np.cumsum([0, *(part.size for part in sources)]),
-            sources=_joined(sources),
+            cells=np.concatenate(cells),
+            row_starts=np.cumsum([0, *np.concatenate(sizes)]),
+            source_starts=np.cumsum([part.size for part in sources]),
+            sources=np.concatenate(sources),
         )
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
@@ -294,10 +290,6 @@ def junction_forest(
         supported=supported,
         states=None if states is None else tuple(states),
     )
-
-
-def _joined(parts: list[np.ndarray]) -> IntArray:
-    return np.concatenate([np.zeros(0, np.int64), *parts])
 
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:

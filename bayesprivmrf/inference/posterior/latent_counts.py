@@ -245,7 +245,8 @@ class LatentCounts(_WithoutSmoothing):
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
-            **diagnosis.as_stats(),
+            **diagnosis.numbers,
+            "problems": list(diagnosis.problems),
             **alarms.numbers,
             **sampled.stats,
             "seconds": clock.seconds,

@@ -55,11 +55,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.special import gammaln, psi, zeta
 
-from bayesprivmrf.compiled import INNER, kept
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured import table_name
-from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # α_0 of a short row, prior counts per cell; the module's docstring has the reason
@@ -174,16 +174,21 @@ class ShapePrior:
         names
             Name of each variable of the forest.
         """
-        forest, tables, data = self.forest, self.forest.tables, self.data
-        # log density of each table's rows given α, and the standard score of the sum: given α, mean 0 and variance 1
-        rows_of = np.searchsorted(data.clique_cells, forest.row_starts[:-1], side="right") - 1
-        arrays = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
-        log_prior, fit = _judged_rows(*arrays, forest.row_starts, rows_of, len(tables))
-        homes = np.array([table.clique for table in tables])
+        forest, tables = self.forest, self.forest.tables
+        # log density of each row's log ratios given α, of which the mean and the variance are known
+        starts = forest.row_starts[:-1]
+        mass = np.add.reduceat(shapes, starts)
+        density = np.add.reduceat(shapes * log_rows - gammaln(shapes), starts) + gammaln(mass)
+        excess = (shapes * (log_rows - psi(shapes))).sum(axis=0) + (mass * psi(mass)).sum(axis=0)
+        # zeta(2, x) is ψ'(x)
+        variance = (shapes**2 * zeta(2, shapes)).sum(axis=0) - (mass**2 * zeta(2, mass)).sum(axis=0)
+        fit = excess / np.sqrt(np.maximum(variance, 1e-300))
+        rows_of = np.searchsorted([table.stop for table in tables], starts, side="right")
+        homes = np.array([table.clique for table in tables], int)[rows_of]
         # log A of each table in prior standard deviations; A is the mean excess of the shapes over the floor
-        excess, learned = np.maximum(shapes - data.fixed[:, np.newaxis], 1e-300), {}
+        above, learned = np.maximum(shapes - self.data.fixed[:, np.newaxis], 1e-300), {}
         for table in tables if self.size else ():
-            own = excess[table.start : table.stop]
+            own = above[table.start : table.stop]
             level = own.mean(axis=0)
             if table.step == "stay":  # the harmonic mean for staying and moving
                 ways, firsts = np.unique(table.margins[0][1], return_index=True)
@@ -194,7 +199,7 @@ class ShapePrior:
         return {
             # sum over the steps of a clique's table
             "log_prior": {
-                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
+                table_name("rows", names, forest.scopes[k]): density[homes == k].sum(axis=0).reshape(lead)
                 for k in forest.order
             },
             "learned": learned,
@@ -320,28 +325,3 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
                 share = math.exp(spread * position[k] - log_sum)
                 result[k] += spread * whole * (share - 1.0 if data.stays[group] else -share)
     return result
-
-
-@kept(error_model="numpy")
-def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
-    """Return the log density of each table's rows given α, shape (tables, draws), and the standard score of the sum.
-
-    Densities are those of the log ratios; the mean and the variance of a row's log density given α are known.
-    """
-    draws = shapes.shape[1]
-    density, scores = np.zeros((cliques, draws)), np.zeros(draws)
-    for draw in range(draws):
-        excess, variance = 0.0, 0.0
-        for row in range(row_starts.size - 1):
-            mass, log_density = 0.0, 0.0
-            for i in range(row_starts[row], row_starts[row + 1]):
-                alpha = shapes[i, draw]
-                mass += alpha
-                log_density += alpha * log_rows[i, draw] - math.lgamma(alpha)
-                excess += alpha * (log_rows[i, draw] - digamma(alpha))
-                variance += alpha * alpha * trigamma(alpha)
-            density[homes[row], draw] += log_density + math.lgamma(mass)
-            excess += mass * digamma(mass)
-            variance -= mass * mass * trigamma(mass)
-        scores[draw] = excess / math.sqrt(max(variance, 1e-300))
-    return density, scores

@@ -49,14 +49,6 @@ def target(beta, statistics, total, precision, data):
 
 
 @njit(nogil=True, **INNER)
-def _normals(size, rng):
-    out = np.empty(size)
-    for i in range(size):
-        out[i] = rng.standard_normal()
-    return out
-
-
-@njit(nogil=True, **INNER)
 def spread(root, scale, whitened):
     """Map a move in whitened coordinates to the potentials' coordinates; a root without rows is the identity."""
     return scale * (root @ whitened) if root.size else scale * whitened
@@ -75,7 +67,7 @@ def _start(center, root, scale, statistics, total, precision, rng, data):
     Under the approximation, the log density at a draw is below its maximum by half a chi-square variable with d
     degrees of freedom.
     """
-    move = spread(root, scale, _normals(center.size, rng))
+    move = spread(root, scale, rng.standard_normal(center.size))
     most, _, _ = target(center, statistics, total, precision, data)
     least = most - 0.5 * center.size - 4.0 * math.sqrt(0.5 * center.size) - 4.0
     beta = center + move
@@ -95,7 +87,7 @@ def trajectory(
 ):  # fmt: skip
     """Make one Hamiltonian trajectory, and return the next point, the acceptance, and whether it was accepted."""
     # draw a momentum, and remember the energy
-    momentum = _normals(beta.size, rng)
+    momentum = rng.standard_normal(beta.size)
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length is random: a trajectory of fixed length could return to its start in some direction
     size = step * (0.8 + 0.4 * rng.random())

@@ -12,9 +12,9 @@ from typing import Any
 import arviz as az
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pymc as pm
 import pytest
+import xarray as xr
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
 from inference.posterior.engines import HyperDirichlet
@@ -23,7 +23,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import choice
-from bayesprivmrf.inference.posterior.formulation import Clock, Finished, Mixing, StepProgress
+from bayesprivmrf.inference.posterior.formulation import STATISTICS, Clock, Finished, Mixing, StepProgress
 from bayesprivmrf.inference.posterior.relaxed import nutpie as nutpie_sampler
 from bayesprivmrf.inference.posterior.results import diagnostics
 from bayesprivmrf.mechanisms import LaplaceStatistics
@@ -317,13 +317,12 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
     )
     diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
     assert diagnosis.status is status
-    assert diagnosis.as_stats()["population_unmoved"] == 0.5
-    assert diagnosis.as_stats()["problems"] == list(diagnosis.problems)
+    assert diagnosis.numbers["population_unmoved"] == 0.5
     if acceptance is None:
-        assert "population_acceptance" not in diagnosis.as_stats()
+        assert "population_acceptance" not in diagnosis.numbers
     else:
         expected = pytest.approx(float(np.mean(acceptance)), nan_ok=True)
-        assert diagnosis.as_stats()["population_acceptance"] == expected
+        assert diagnosis.numbers["population_acceptance"] == expected
     if status is Status.NOT_TRUSTED:
         with pytest.warns(SamplingWarning, match="population"):
             diagnostics.warn_of(diagnosis)
@@ -346,7 +345,9 @@ def test_one_chain_is_judged_by_its_halves(release):
         is Status.CONVERGED
     )
     values[0, :1000] += 1
-    assert diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").r_hat > 1.05
+    assert (
+        diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").numbers["r_hat"] > 1.05
+    )
 
 
 def test_a_release_that_knows_no_total_is_not_trusted():
@@ -464,7 +465,7 @@ def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuc
         energy[:, at] = kept * energy[:, at - 1] + np.sqrt(1 - kept**2) * generator.normal(size=4)
     sampled = made_up(generator.normal(size=(4, 1000, 3)), energy=energy)
     found = diagnostics.diagnose(sampled, ("counts",), gather(release), "nutpie")
-    assert found.bfmi == pytest.approx(moved, rel=0.5)
+    assert found.numbers["bfmi"] == pytest.approx(moved, rel=0.5)
     assert found.status is status
     assert "E-BFMI" in found.problems[0]
 
@@ -485,26 +486,23 @@ def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, is_late
     assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
 
 
-class Batch:
-    """So many draws of a chain, of which some are tuning."""
-
-    def __init__(self, made, warm):
-        self.num_rows = made
-        self.columns = {"tuning": (np.arange(made) < warm) * 1.0, "position": np.arange(made) * 1.0}
-
-    def column(self, name):
-        return pa.array(self.columns.get(name, self.columns["position"]))
+def drawn_by_nutpie(*made):
+    """What nutpie has of chains that have made so many steps after tuning."""
+    steps = np.where(np.arange(max(made)) < np.transpose([made]), 1.0, np.nan)
+    statistics = xr.Dataset(dict.fromkeys(STATISTICS.values(), (("chain", "draw"), steps)))
+    positions = xr.Dataset({"position": (("chain", "draw", "axis"), steps[..., np.newaxis])})
+    return xr.DataTree.from_dict({"posterior": positions, "sample_stats": statistics})
 
 
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
-    chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
-    positions, statistics, is_short = nutpie_sampler.steps_made(chains, 1000, None, 1)
+    tree = drawn_by_nutpie(5000, 900, 399)
+    positions, statistics, is_short = nutpie_sampler.steps_made(tree, 1000, None)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
-    chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
-    assert nutpie_sampler.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
+    assert nutpie_sampler.steps_made(drawn_by_nutpie(5000, 1000), 1000, None)[0].shape == (2, 1000, 1)
+    assert nutpie_sampler.steps_made(drawn_by_nutpie(0, 0), 1000, None)[0].shape == (0, 0, 1)
 
 
 def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_last_word(release):
@@ -515,9 +513,9 @@ def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_la
     assert np.isnan(mixing.bulk)
     judged = replace(made_up(apart), mixing=mixing._replace(bfmi=0.2))
     found = diagnostics.diagnose(judged, ("counts",), gather(release), "nutpie")
-    assert found.r_hat == mixing.r_hat
-    assert 1 < found.ess_bulk < 100
-    assert 1 < found.ess_tail < 2000
+    assert found.numbers["r_hat"] == mixing.r_hat
+    assert 1 < found.numbers["ess_bulk"] < 100
+    assert 1 < found.numbers["ess_tail"] < 2000
 
 
 def test_an_interruption_of_a_longer_sampling_keeps_what_was_drawn(release):

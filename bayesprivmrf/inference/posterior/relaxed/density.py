@@ -5,18 +5,19 @@ only data for it:
 
     ``visit(size, position, gradient, value, given) -> 0, or another number if the density is not finite``.
 
-`given` is an array of integers: the task, the addresses of the latent numbers and of derivatives with respect to
-them, and then three integers for each array of the data, its address and two lengths. There are three tasks.
+`given` is an array of integers, three for each array, its address and two lengths. The first array is for the latent
+numbers, the second has derivatives with respect to them, and the others are the data. There are three tasks.
 
-- `POSTERIOR` writes the log posterior density to `value` (log prior density of the position plus log likelihood), and
-  its gradient to `gradient`, in which a force replaces the derivative of the likelihood (see below). The signature is
-  that of nutpie's own densities, so its threads call the function without Python.
-- `FORWARD` writes the latent numbers at the position, and the log prior density to `value`.
-- `PULLBACK` writes to `gradient` the exact derivative with respect to the position, given the derivatives with
-  respect to the latent numbers and, in `value`, the log prior density.
+- If both are empty, the function writes the log posterior density to `value` (log prior density of the position plus
+  log likelihood), and its gradient to `gradient`, in which a force replaces the derivative of the likelihood (see
+  below). The signature is that of nutpie's own densities, so its threads call it without Python.
+- If the first array is not empty, it writes the latent numbers there, and the log prior density to `value`.
+- If the second is not empty, it writes to `gradient` the exact derivative with respect to the position, given the
+  derivatives with respect to the latent numbers and, in `value`, the log prior density.
 
 The vector of latent numbers begins with the counts. One function has all three tasks because each function would be
-compiled with everything that it calls.
+compiled with everything that it calls. A formulation defines ``_visit``, which returns the latent numbers, the log
+prior density, the log likelihood and the gradient.
 
 **Noise.** As a function of the count n, discrete and continuous Laplace noise have the same kernel
 :math:`e^{-|y - n| / b}`, and discrete and continuous Gaussian noise the same :math:`e^{-(y - n)^2 / (2 s^2)}`. The
@@ -50,44 +51,59 @@ import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
+from numba.np.numpy_support import from_dtype
 
-from bayesprivmrf.compiled import INNER, carray, kept_c_function, pointer, put
+from bayesprivmrf.compiled import INNER, carray, kept_c_function, put
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import kernels
 from bayesprivmrf.noise.kernels import ABSOLUTE, KERNELS, by_kernel
 
-FORWARD, POSTERIOR, PULLBACK = range(3)
-# number of arrays in `given` before the data: the latent numbers, and the derivatives with respect to them
-FIRST = 2
+# types of the arrays: real numbers with one axis or two, and whole numbers
+F1, F2, I1 = types.float64[::1], types.float64[:, ::1], types.int64[::1]
+# types of short whole numbers, and of bytes
+H1, B1 = types.int32[::1], types.uint8[::1]
+# the latent numbers and derivatives with respect to them, with which every formulation's arrays begin
+LATENT = (F1, F1)
+# fields of `NoiseData`
+NOISE = (I1, I1, F1, F1, F1, F1, I1, F1)
 # types of the C function; the module's docstring describes it
 _REAL = types.CPointer(types.double)
 # result; then number of positions, position, gradient, value, and the address of `given`
 _SIGNATURE = types.int64(types.uint64, _REAL, _REAL, _REAL, types.voidptr)
 
 
+@cache
 def compiled_visit(function: Callable[..., Any]) -> Any:
-    """Return the C function of a formulation, which is loaded from disk or compiled."""
+    """Return the C function of a formulation, which is loaded from disk or compiled at the first call."""
     return kept_c_function(_SIGNATURE)(function)
 
 
 @njit(nogil=True, **INNER)
-def finished(found, task, given, gradient, value):
-    """Write the results of a formulation's `_visit` to the addresses that its task needs; return the status."""
+def task_of(arrays, size, position, value):
+    """Return the arguments of `_visit` before the data: the position, and the task."""
+    by_latent, is_forward = arrays[1], arrays[0].size > 0
+    by_prior = carray(value, (1,))[0] if by_latent.size else 1.0
+    return carray(position, (size,)), is_forward, by_latent, by_prior
+
+
+@njit(nogil=True, **INNER)
+def finished(found, arrays, size, gradient, value):
+    """Write the results of `_visit` to the addresses that the task needs, and return the status."""
     latent, prior, likelihood, slope = found
-    value[0] = prior + likelihood
-    if task == FORWARD:
-        out = carray(pointer(given[1]), (latent.size,), types.float64)
-        put(out, latent)
+    values = carray(value, (1,))
+    values[0] = prior + likelihood
+    if arrays[0].size:
+        put(arrays[0], latent)
         return 0
-    put(gradient, slope)
-    return 0 if np.isfinite(value[0]) and np.isfinite(slope).all() else 3
+    put(carray(gradient, (size,)), slope)
+    return 0 if np.isfinite(values[0]) and np.isfinite(slope).all() else 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -97,9 +113,9 @@ class Density:
     Parameters
     ----------
     visit
-        Function that returns the C function, which is loaded or compiled at the first call.
+        The function that is compiled for C.
     kinds
-        Type and number of axes of each array of the data, a letter and a digit each: ``f1 i1 f2 ...``.
+        Type of each array, after those of `LATENT`.
     arrays
         The data: arrays, and tuples of arrays.
     size
@@ -108,8 +124,8 @@ class Density:
         Shape of each group of latent numbers, by name, in the order of the flat vector.
     """
 
-    visit: Callable[[], Any]
-    kinds: str
+    visit: Callable[..., Any]
+    kinds: tuple[types.Array, ...]
     arrays: tuple[Any, ...]
     size: int
     shapes: Mapping[str, tuple[int, ...]]
@@ -130,24 +146,27 @@ class Density:
 
     @cached_property
     def given(self) -> IntArray:
-        """Argument `given` of the C function for the task `POSTERIOR`; the data must outlive every call."""
-        numbers, arrays, kinds = [POSTERIOR, *[0] * (3 * FIRST)], _leaves(self.arrays), self.kinds.split()
-        for array, kind in zip(arrays, kinds, strict=True):
-            if (_KINDS[array.dtype.str[1:]] + str(array.ndim), array.flags.c_contiguous) != (kind, True):
+        """Argument `given` of the C function for the log posterior density; the data must outlive every call."""
+        numbers = [0, 0, 1] * len(LATENT)
+        for array, kind in zip(_leaves(self.arrays), self.kinds[len(LATENT) :], strict=True):
+            if not array.flags.c_contiguous or (from_dtype(array.dtype), array.ndim) != (
+                kind.dtype,
+                kind.ndim,
+            ):
                 raise TypeError(
-                    f"an array of the density must be a contiguous {kind}, got {array.dtype} with {array.ndim} axes."
+                    f"an array of the density must be a {kind}, got {array.dtype} with {array.ndim} axes."
                 )
             numbers += [array.ctypes.data, *array.shape, *[1] * (2 - array.ndim)]
         return np.array(numbers, np.int64)
 
     def posterior(self, position: FloatArray) -> tuple[float, FloatArray]:
         """Return the log density at a position, and the vector that the sampler uses as its gradient."""
-        return self._call(POSTERIOR, position)
+        return self._call(position)
 
     def forward(self, position: FloatArray) -> tuple[FloatArray, float]:
         """Return the latent numbers at a position, and the log prior density of the position."""
         latent = np.empty(self.latent_size)
-        return latent, self._call(FORWARD, position, latent)[0]
+        return latent, self._call(position, latent, place=0)[0]
 
     def pullback(self, position: FloatArray, by_latent: FloatArray, by_prior: float) -> FloatArray:
         """Return the derivative with respect to the position.
@@ -161,19 +180,18 @@ class Density:
         by_prior
             Derivative with respect to the log prior density.
         """
-        return self._call(PULLBACK, position, np.ascontiguousarray(by_latent, dtype=float), by_prior)[1]
+        return self._call(position, np.ascontiguousarray(by_latent, dtype=float), by_prior, place=1)[1]
 
     def _call(
-        self, task: int, position: FloatArray, latent: FloatArray | None = None, value: float = 0.0
+        self, position: FloatArray, latent: FloatArray | None = None, value: float = 0.0, *, place: int = 0
     ) -> tuple[float, FloatArray]:
-        """Call the C function, and return the value and the gradient; `latent` is read or written by some tasks."""
+        """Call the C function, and return the value and the gradient; `latent` is one of the arrays `LATENT`."""
         given, gradient, values = self.given.copy(), np.empty(self.size), np.array([float(value)])
-        given[0] = task
         if latent is not None:
-            given[1 if task == FORWARD else 4] = latent.ctypes.data
+            given[3 * place : 3 * place + 2] = latent.ctypes.data, latent.size
         arrays = np.ascontiguousarray(position, dtype=float), gradient, values
         addresses = (array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in arrays)
-        self.visit().ctypes(self.size, *addresses, given.ctypes.data)
+        compiled_visit(self.visit).ctypes(self.size, *addresses, given.ctypes.data)
         return float(values[0]), gradient
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
@@ -185,10 +203,6 @@ class Density:
             for name, values in expanded.items():
                 values[place] = latent[self.places[name]].reshape(self.shapes[name])
         return {name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()}
-
-
-# letter in `Density.kinds` of each type of array
-_KINDS = {"f8": "f", "i8": "i", "i4": "h", "u1": "b"}
 
 
 def _leaves(arrays: Any) -> list[Any]:
@@ -325,22 +339,12 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kern
 
 
 def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
-    """Declare the observed variable ``noisy_counts`` inside a PyMC model, dims ``noisy_cell``.
-
-    Parameters
-    ----------
-    noise
-        Data of the release; noisy counts and noise scales become ``pm.Data``.
-    counts
-        Symbolic latent counts of the possible cells, records.
-    """
+    """Declare the observed variable ``noisy_counts`` inside a PyMC model, given the symbolic counts of the cells."""
     import pymc as pm
     import pytensor.tensor as pt
 
     rows = np.repeat(np.arange(noise.noisy.size), np.diff(noise.starts))
     sums: Any = pt.inc_subtensor(pt.zeros(noise.noisy.size)[rows], noise.entries * counts[noise.columns])
-    noisy: Any = pm.Data("noisy_counts_data", noise.noisy, dims="noisy_cell")
-    scale: Any = pm.Data("noise_scale", noise.scales, dims="noisy_cell")
 
     def logp(value: Any, counts: Any, scale: Any) -> Any:
         ratio: Any = (value - counts) / scale
@@ -354,11 +358,4 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
         # the lattice term is 0 but under the kernel with a kink
         return found + pt.log1p(lattice * pt.exp(pt.minimum(abs(ratio), 30.0))) - pt.log(scale)
 
-    def dist(counts: Any, scale: Any, size: Any) -> Any:
-        drawn: Any = 0.0
-        for kernel in KERNELS.values():
-            own = getattr(pm, kernel.pymc).dist(counts, scale, size=size)
-            drawn = pt.where(pt.eq(noise.kernels, kernel.code), own, drawn)
-        return drawn
-
-    return pm.CustomDist("noisy_counts", sums, scale, logp=logp, dist=dist, observed=noisy, dims="noisy_cell")
+    return pm.CustomDist("noisy_counts", sums, noise.scales, logp=logp, observed=noise.noisy)

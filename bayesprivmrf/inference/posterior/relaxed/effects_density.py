@@ -17,32 +17,33 @@ follows. Latent numbers are the counts of the model's possible cells, N, θ' and
 from __future__ import annotations
 
 import math
-from functools import cache
-from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from bayesprivmrf.compiled import INNER, carray, pointer, put, table_at, vector_at
+from bayesprivmrf.compiled import INNER, arrays_at, put
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.latent_prior import log_uniform
 from bayesprivmrf.inference.posterior.relaxed.density import (
-    FIRST,
-    FORWARD,
-    POSTERIOR,
-    PULLBACK,
-    compiled_visit,
+    B1,
+    F1,
+    F2,
+    H1,
+    I1,
+    LATENT,
+    NOISE,
     finished,
     log_likelihood,
+    task_of,
 )
 
-# Types and axes of the arrays of the data, which `Density` checks
+# types of the arrays that `_visit` takes apart
 KINDS = (
-    "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 i1 f1"
-)
+    *LATENT, F2, F1, F2, F1, F2, F1, F1, I1, F1, F1, F1, F2, F1,
+    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, *NOISE,
+)  # fmt: skip
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
-_REAL, _WHOLE, _SHORT, _BYTE = types.float64, types.int64, types.int32, types.uint8
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
@@ -145,8 +146,12 @@ def stretch_pullback(
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data, noise):
-    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`."""
+def _visit(position, is_forward, by_latent, by_prior, arrays):
+    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`.
+
+    The arrays are the arguments of `stretch`, the model's possible cells, μ(0), the data of the plan, and the noise.
+    """
+    stretching, cells, uniform, data = arrays[:13], arrays[13], arrays[14], arrays[15:26]
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
@@ -159,11 +164,11 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data
     latent[size] = total
     put(latent[size + 1 : size + 1 + coordinates.size], coordinates)
     put(latent[size + 1 + coordinates.size :], log_scale)
-    if task == FORWARD:
+    if is_forward:
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0
-    if task == POSTERIOR:
-        likelihood, by_latent = log_likelihood(latent, *noise)
+    if by_latent.size == 0:
+        likelihood, by_latent = log_likelihood(latent, *arrays[26:])
     # backward: derivatives by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
     by_mu, by_total = np.zeros(mu.size), by_latent[size]
     for k in range(size):
@@ -177,37 +182,8 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data
     return latent, prior, likelihood, gradient
 
 
-def _visit_from_c(size, position, gradient, value, where):
-    """Evaluate the density for the task at an address; the module `density` describes the arguments."""
-    given = carray(where, (1 + 3 * (FIRST + 34),), _WHOLE)
-    task, own = given[0], given[1:]
-    point = carray(position, (size,), _REAL)
-    stretching = (
-        table_at(own, 2, _REAL), vector_at(own, 3, _REAL), table_at(own, 4, _REAL), vector_at(own, 5, _REAL),
-        table_at(own, 6, _REAL), vector_at(own, 7, _REAL), vector_at(own, 8, _REAL), vector_at(own, 9, _WHOLE),
-        vector_at(own, 10, _REAL), vector_at(own, 11, _REAL), vector_at(own, 12, _REAL), table_at(own, 13, _REAL),
-        vector_at(own, 14, _REAL),
-    )  # fmt: skip
-    cells, uniform = vector_at(own, 15, _WHOLE), vector_at(own, 16, _REAL)
-    data = (
-        vector_at(own, 17, _WHOLE), vector_at(own, 18, _SHORT), vector_at(own, 19, _WHOLE),
-        vector_at(own, 20, _WHOLE), vector_at(own, 21, _WHOLE), vector_at(own, 22, _WHOLE),
-        vector_at(own, 23, _BYTE), vector_at(own, 24, _REAL), vector_at(own, 25, _WHOLE),
-        vector_at(own, 26, _WHOLE), vector_at(own, 27, _REAL),
-    )  # fmt: skip
-    noise = (
-        vector_at(own, 28, _WHOLE), vector_at(own, 29, _WHOLE), vector_at(own, 30, _REAL), vector_at(own, 31, _REAL),
-        vector_at(own, 32, _REAL), vector_at(own, 33, _REAL), vector_at(own, 34, _WHOLE), vector_at(own, 35, _REAL),
-    )  # fmt: skip
-    out = carray(value, (1,), _REAL)
-    latent_size = cells.size + 1 + stretching[7].size + stretching[5].size
-    by_latent = carray(pointer(own[3]), (latent_size,), _REAL)
-    by_prior = out[0] if task == PULLBACK else 1.0
-    found = _visit(task, point, by_latent, by_prior, stretching, cells, uniform, data, noise)
-    return finished(found, task, given, carray(gradient, (size,), _REAL), out)
-
-
-@cache
-def visit_effects() -> Any:
-    """Return the compiled density, which is loaded from disk or compiled."""
-    return compiled_visit(_visit_from_c)
+def visit_effects(size, position, gradient, value, where):
+    """Evaluate the density for C; the module `density` describes the arguments."""
+    arrays = arrays_at(where, KINDS)
+    found = _visit(*task_of(arrays, size, position, value), arrays[2:])
+    return finished(found, arrays, size, gradient, value)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -33,6 +33,9 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,14 +62,19 @@ class RelaxedCounts(ABC):
     _of_whole_numbers: ClassVar[bool]
 
     @staticmethod
-    def refuses_counts(evidence: Evidence) -> BayesPrivMRFError | None:
-        """Return the reason why relaxed counts do not support the measurements, or None."""
-        if not evidence.has_bounds and not evidence.is_exact.any():
-            return None
-        return ArgumentError(
-            "exact or bounded counts require `formulation='exact'`. Leave `formulation` out to let the library "
-            "choose; NaiveMLE, CGM and NoiseAwareMAP support exact answers too."
-        )
+    @abstractmethod
+    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why the prior does not support the model or the settings, or None."""
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+        """Return the reason why this engine does not support a release or the settings, or None."""
+        if evidence.has_bounds or evidence.is_exact.any():
+            return ArgumentError(
+                "exact or bounded counts require `formulation='exact'`. Leave `formulation` out to let the library "
+                "choose; NaiveMLE, CGM and NoiseAwareMAP support exact answers too."
+            )
+        return cls.refuses_prior(evidence, settings)
 
     @property
     @abstractmethod
@@ -86,10 +94,11 @@ class RelaxedCounts(ABC):
     @abstractmethod
     def _prior_settings(self) -> Mapping[str, Any]: ...
 
-    @property
+    @cached_property
     @abstractmethod
     def density(self) -> Density:
         """Compiled density, whose groups of latent numbers have the names of the variables."""
+        raise NotImplementedError
 
     @property
     @abstractmethod
@@ -142,13 +151,10 @@ class RelaxedCounts(ABC):
         ``noisy_counts``.
         """
         density, names = self.density, (*self.judged, *self.hidden)
-        dims = {"counts": "cell", "inner": "inner_cell"}
-        coords = {dims[name]: np.arange(density.shapes[name][0]) for name in names if name in dims}
-        coords["noisy_cell"] = np.arange(self._measured.targets.size)
         specification = self.evidence.specification
         # its own model, also inside the context of another
-        with pm.Model(coords=coords, model=None) as model:
-            operation: Any = _Latent(density)
+        with pm.Model(model=None) as model:
+            operation: Any = _Compiled(density)
             position = pm.CustomDist(
                 "position",
                 np.zeros(density.size),
@@ -159,8 +165,7 @@ class RelaxedCounts(ABC):
             latent = operation(position)[0]
             for name in names:
                 shape = density.shapes[name]
-                own = latent[density.places[name]].reshape(shape, ndim=len(shape))
-                pm.Deterministic(name, own, dims=dims.get(name))
+                pm.Deterministic(name, latent[density.places[name]].reshape(shape, ndim=len(shape)))
             observe_noisy_counts(self._noise, model["counts"])
             flat = pt.zeros(specification.size)[self._measured.cells].set(model["counts"])
             _declare_tables(specification, flat)
@@ -179,51 +184,39 @@ class RelaxedCounts(ABC):
         return counts, np.asarray(total, dtype=float)
 
 
-class _Latent(Op):
-    """Operation that maps a position to the latent numbers and the log prior density."""
+class _Compiled(Op):
+    """Operation that maps a position to the latent numbers and the log prior density.
 
-    __props__ = ("density",)
+    Backward it maps the position and derivatives by both to the derivative by the position.
+    """
 
-    def __init__(self, density: Density) -> None:
-        self.density = density
+    __props__ = ("density", "is_backward")
+
+    def __init__(self, density: Density, *, is_backward: bool = False) -> None:
+        self.density, self.is_backward = density, is_backward
 
     def make_node(self, *inputs: Any) -> Apply:
-        latent = pt.TensorType("float64", shape=(self.density.latent_size,))
-        return Apply(self, [pt.as_tensor_variable(inputs[0], dtype="float64")], [latent(), pt.dscalar()])
+        variables = [pt.as_tensor_variable(value, dtype="float64") for value in inputs]
+        return Apply(self, variables, [pt.dvector()] if self.is_backward else [pt.dvector(), pt.dscalar()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        latent, prior = self.density.forward(np.ascontiguousarray(inputs[0]))
-        output_storage[0][0], output_storage[1][0] = latent, np.asarray(prior)
+        if self.is_backward:
+            output_storage[0][0] = self.density.pullback(*inputs)
+        else:
+            latent, prior = self.density.forward(inputs[0])
+            output_storage[0][0], output_storage[1][0] = latent, np.asarray(prior)
 
     def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         given = [
             pt.zeros_like(value) if isinstance(by.type, DisconnectedType) else by
             for value, by in zip(outputs, cotangents, strict=True)
         ]
-        return [_LatentPullback(self.density)(inputs[0], *given)]
+        return [_Compiled(self.density, is_backward=True)(inputs[0], *given)]
 
 
-class _LatentPullback(Op):
-    """Operation that maps derivatives by the outputs of `_Latent` to the derivative by the position."""
-
-    __props__ = ("density",)
-
-    def __init__(self, density: Density) -> None:
-        self.density = density
-
-    def make_node(self, *inputs: Any) -> Apply:
-        variables = [pt.as_tensor_variable(value) for value in inputs]
-        return Apply(self, variables, [pt.TensorType("float64", shape=(self.density.size,))()])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        position, by_latent = (np.ascontiguousarray(value) for value in inputs[:2])
-        output_storage[0][0] = self.density.pullback(position, by_latent, float(inputs[2]))
-
-
-@numba_funcify.register(_Latent)
-@numba_funcify.register(_LatentPullback)
+@numba_funcify.register(_Compiled)
 def _through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
-    """Register the operations with numba as Python calls, without its warning: the density is compiled already."""
+    """Register the operation with numba as Python calls, without its warning: the density is compiled already."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return generate_fallback_impl(op, node, **settings)

@@ -34,22 +34,20 @@ and only near M = 0. It also satisfies :math:`\sqrt{V} < M^* + c`, so every :mat
 from __future__ import annotations
 
 import math
-from functools import cache
-from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import njit
 
-from bayesprivmrf.compiled import INNER, carray, pointer, put, vector_at
+from bayesprivmrf.compiled import INNER, arrays_at, put
 from bayesprivmrf.inference.posterior.latent_prior import log_uniform
 from bayesprivmrf.inference.posterior.relaxed.density import (
-    FIRST,
-    FORWARD,
-    POSTERIOR,
-    PULLBACK,
-    compiled_visit,
+    F1,
+    I1,
+    LATENT,
+    NOISE,
     finished,
     log_likelihood,
+    task_of,
 )
 from bayesprivmrf.inference.posterior.relaxed.rows import (
     row_coordinates,
@@ -63,11 +61,10 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     turned,
 )
 
-# Types and axes of the arrays of the rows and of the noise, which `Density` checks
-KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 i1 f1"
-
-
-_REAL, _WHOLE = types.float64, types.int64
+# types of the arrays that `_visit` takes apart
+KINDS = (
+    *LATENT, I1, I1, I1, I1, F1, I1, I1, I1, I1, I1, F1, I1, F1, F1, F1, F1, F1, F1, *NOISE,
+)  # fmt: skip
 # δ, records over which the spread of a row goes to 0; it adds less than 0.05 records squared to a cell's variance
 _SOFTNESS = 0.17
 
@@ -167,20 +164,16 @@ def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, s
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def _visit(task, position, by_latent, by_prior, rows, noise):
+def _visit(position, is_forward, by_latent, by_prior, arrays):
     """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`.
 
-    Parameters
-    ----------
-    rows
-        Row starts, source starts and sources of the junction forest; position in ``forest.cells`` of each possible
-        cell of the model, then of each inner cell; data of the shapes' prior; the results of `row_weights_data`;
-        and N if it is public, otherwise the ends of log N, and c and w of its logistic position c + w ξ.
-    noise
-        Data of the noisy numbers, `NoiseData`.
+    The arrays are row starts, source starts and sources of the junction forest; position in ``forest.cells`` of each
+    possible cell of the model, then of each inner cell; data of the shapes' prior; the results of `row_weights_data`;
+    N if it is public, otherwise the ends of log N, and c and w of its logistic position c + w ξ; and the noise.
     """
-    row_starts, source_starts, sources, order, prior_data = rows[:5]
-    cells, given = order.size, rows[10]
+    row_starts, source_starts, sources, order = arrays[:4]
+    prior_data, given = ShapeData(*arrays[4:12]), arrays[17]
+    cells = order.size
     first = cells + (given.size > 1)  # where the position of the shapes begins
     total, prior, by_place, prior_by_place = given[0], 0.0, 0.0, 0.0
     if given.size > 1:
@@ -191,7 +184,7 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     # forward: positions -> shapes α -> weights g of the rows -> counts
     of_shapes = turned(position[first:], prior_data)
     shapes, shapes_density = row_shapes(of_shapes, prior_data)
-    shift, scale, log_scale, freedom, center = rows[5:10]
+    shift, scale, log_scale, freedom, center = arrays[12:17]
     floor = prior_data.fixed
     origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, center)
     weights, log_density, slopes, prior_by_u, prior_by_shapes = row_weights(
@@ -203,11 +196,11 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     latent[cells] = total
     for k in range(cells):
         latent[k], latent[cells + 1 + k] = counts[order[k]], shapes[order[k]]
-    if task == FORWARD:
+    if is_forward:
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0
-    if task == POSTERIOR:
-        likelihood, by_latent = log_likelihood(latent, *noise)
+    if by_latent.size == 0:
+        likelihood, by_latent = log_likelihood(latent, *arrays[18:])
     # backward: derivatives by counts -> by weights, N and α -> by positions
     by_counts, gradient = np.empty(cells), np.empty(position.size)
     for k in range(cells):
@@ -231,31 +224,8 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     return latent, prior, likelihood, gradient
 
 
-def _visit_from_c(size, position, gradient, value, where):
-    """Evaluate the density for the task at an address; the module `density` describes the arguments."""
-    given = carray(where, (1 + 3 * (FIRST + 26),), _WHOLE)
-    task, own = given[0], given[1:]
-    point = carray(position, (size,), _REAL)
-    prior = ShapeData(
-        vector_at(own, 6, _REAL), vector_at(own, 7, _WHOLE), vector_at(own, 8, _WHOLE), vector_at(own, 9, _WHOLE),
-        vector_at(own, 10, _WHOLE), vector_at(own, 11, _WHOLE), vector_at(own, 12, _REAL), vector_at(own, 13, _WHOLE),
-    )  # fmt: skip
-    rows = (
-        vector_at(own, 2, _WHOLE), vector_at(own, 3, _WHOLE), vector_at(own, 4, _WHOLE), vector_at(own, 5, _WHOLE),
-        prior, vector_at(own, 14, _REAL), vector_at(own, 15, _REAL), vector_at(own, 16, _REAL),
-        vector_at(own, 17, _REAL), vector_at(own, 18, _REAL), vector_at(own, 19, _REAL),
-    )  # fmt: skip
-    noise = (
-        vector_at(own, 20, _WHOLE), vector_at(own, 21, _WHOLE), vector_at(own, 22, _REAL), vector_at(own, 23, _REAL),
-        vector_at(own, 24, _REAL), vector_at(own, 25, _REAL), vector_at(own, 26, _WHOLE), vector_at(own, 27, _REAL),
-    )  # fmt: skip
-    out = carray(value, (1,), _REAL)
-    by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), _REAL)
-    found = _visit(task, point, by_latent, out[0] if task == PULLBACK else 1.0, rows, noise)
-    return finished(found, task, given, carray(gradient, (size,), _REAL), out)
-
-
-@cache
-def visit_forest() -> Any:
-    """Return the compiled density, which is loaded from disk or compiled."""
-    return compiled_visit(_visit_from_c)
+def visit_forest(size, position, gradient, value, where):
+    """Evaluate the density for C; the module `density` describes the arguments."""
+    arrays = arrays_at(where, KINDS)
+    found = _visit(*task_of(arrays, size, position, value), arrays[2:])
+    return finished(found, arrays, size, gradient, value)

@@ -120,11 +120,6 @@ class HyperDirichlet(RelaxedCounts):
             )
         return None
 
-    @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
-        """Return the reason why this engine does not support a release or the settings, or None."""
-        return cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
-
     @property
     def judged(self) -> tuple[str, ...]:
         """``counts``, the latent counts of the possible cells of the cliques, and ``total`` if it is private."""
@@ -145,14 +140,26 @@ class HyperDirichlet(RelaxedCounts):
         """Operations of one evaluation of the density and its gradient."""
         return gradient_operations(self.density.size)
 
-    @property
+    @cached_property
     def density(self) -> Density:
         """Compiled density of this release."""
-        cells, own = self.forest.cells.size, self.forest.places.size
+        forest, evidence = self.forest, self.evidence
+        cells, own = forest.cells.size, forest.places.size
+        shapes = self.prior.shapes(np.zeros(self.prior.size))
+        total = self.total if self.total is not None else evidence.total
+        rows = (
+            forest.row_starts,
+            forest.source_starts,
+            forest.sources,
+            np.argsort(forest.cells),
+            self.prior.data,
+            *row_weights_data(forest, shapes, *rough_counts(evidence, forest, total)),
+            self._total_data(),
+        )
         return Density(
             visit=visit_forest,
             kinds=KINDS,
-            arrays=(self._rows, tuple(self._noise)),
+            arrays=(rows, tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
             shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
@@ -191,21 +198,6 @@ class HyperDirichlet(RelaxedCounts):
         forest = junction_forest(model.cardinalities, model.scopes, self.evidence.supported, states)
         assert forest is not None
         return forest
-
-    @cached_property
-    def _rows(self) -> tuple[Any, ...]:
-        forest, evidence = self.forest, self.evidence
-        shapes = self.prior.shapes(np.zeros(self.prior.size))
-        total = self.total if self.total is not None else evidence.total
-        return (
-            forest.row_starts,
-            forest.source_starts,
-            forest.sources,
-            np.argsort(forest.cells),
-            self.prior.data,
-            *row_weights_data(forest, shapes, *rough_counts(evidence, forest, total)),
-            self._total_data(),
-        )
 
     def _total_data(self) -> FloatArray:
         """Return a public N, or the ends of log N and the center and width of its logistic position between them."""

@@ -85,7 +85,7 @@ class LogLinear(RelaxedCounts):
     @classmethod
     def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
-        reason = cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
+        reason = super().refuses(evidence, settings)
         if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
             return reason
         return ModelError(
@@ -140,7 +140,7 @@ class LogLinear(RelaxedCounts):
     def _learns_scale(self) -> bool:
         return self.scale is None and bool(self.latent.effects_prior.count)
 
-    @property
+    @cached_property
     def density(self) -> Density:
         """Compiled density of this release; position 0 is the preliminary estimate."""
         latent, cells = self.latent, self._measured.cells

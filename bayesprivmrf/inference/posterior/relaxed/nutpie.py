@@ -7,11 +7,12 @@ call the density as a C function, without Python. Nothing is compiled for a part
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba import cfunc, types
@@ -19,8 +20,11 @@ from numba import cfunc, types
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import STATISTICS, WORK, Clock, Sampled, StepProgress
-from bayesprivmrf.inference.posterior.relaxed.density import Density
+from bayesprivmrf.inference.posterior.relaxed.density import Density, compiled_visit
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
+
+if TYPE_CHECKING:
+    import xarray as xr
 
 
 def sample_with_nutpie(
@@ -75,16 +79,18 @@ def sample_with_nutpie(
         lengths = lengths[:1]  # chains that run one after the other cannot be judged together before the end
     sampling, found, done = Clock(), None, 0
 
-    def read(drawn: Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
+    def read(drawn: xr.DataTree, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
         """Return evenly spaced draws among the steps after tuning, and all quantities that follow from them."""
-        positions, statistics, is_short = steps_made(drawn, draws, steps, density.size)
+        positions, statistics, is_short = steps_made(drawn, draws, steps)
         made = positions.shape[1]
         if made > draws:  # the quantities that follow from a position take ten times its memory
             kept = np.arange(1, draws + 1) * made // draws - 1
             positions = positions[:, kept]
             statistics = {name: values[:, kept] for name, values in statistics.items()}
-        rows = tune + (steps or lengths[-1])
-        gradients = sum(int(np.sum(own.column("n_steps").to_numpy()[:rows])) for _, own in drawn)
+        tuning, own = (
+            drawn[group].to_dataset()["n_steps"].values for group in ("warmup_sample_stats", "sample_stats")
+        )
+        gradients = int(tuning.sum() + own[:, :steps].sum())
         sampled = Sampled(
             draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
             statistics=statistics,
@@ -131,7 +137,7 @@ def _nutpie_model(density: Density) -> Any:
         return np.random.default_rng(seed).uniform(-1.0, 1.0, density.size)
 
     given: dict[str, Any] = {
-        "compiled_logp_func": density.visit(),
+        "compiled_logp_func": compiled_visit(density.visit),
         "compiled_expand_func": _copy(),
         "initial_point_func": start,
         "user_data": density.given,
@@ -162,9 +168,6 @@ def _copy() -> Any:
 # milliseconds between two reports of nutpie, for the progress bar and for Ctrl-C
 _RATE = 50
 
-type Chains = list[tuple[Any, Any]]
-"""Record batches of each chain: draws, and statistics of nutpie."""
-
 
 class NutpieRun:
     """Run of nutpie in its own threads that can be paused, read and continued.
@@ -173,29 +176,23 @@ class NutpieRun:
     ----------
     model, settings
         The density, and settings of nutpie.
-    draws, tune, chains, seed
-        Arguments of nutpie for the longest possible run.
+    **how
+        Arguments of nutpie for the longest possible run: `draws`, `tune`, `chains` and `seed`.
     """
 
-    def __init__(
-        self, model: Any, settings: Mapping[str, Any], *, draws: int, tune: int, chains: int, seed: int
-    ) -> None:
+    def __init__(self, model: Any, settings: Mapping[str, Any], **how: int) -> None:
         import nutpie
 
         self._steps, self._gradients = 0, 0
-        self._trace: Chains | None = None
+        self._trace: xr.DataTree | None = None
         try:
             self._handle = nutpie.sample(
                 model,
-                draws=draws,
-                tune=tune,
-                chains=chains,
-                seed=seed,
                 blocking=False,
-                return_raw_trace=True,
                 progress_bar=False,
                 progress_callback=self._hear,
                 progress_rate=_RATE,
+                **how,
                 **settings,
             )
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -226,56 +223,44 @@ class NutpieRun:
                     return False
                 bar.aim(steps, "beyond `time_limit`: the first length is always completed")
             with suppress(TimeoutError):
-                self._trace = _batches(self._handle.wait(timeout=_RATE / 1000))
+                self._trace = _taken(self._handle.wait, timeout=_RATE / 1000)
             bar.reach(min(self._steps, steps))
         return True
 
-    def look(self) -> Chains:
+    def look(self) -> xr.DataTree:
         """Pause the chains, and return the draws so far."""
         if self._trace is not None:
             return self._trace
         self._handle.pause()
-        return _batches(self._handle.inspect())
+        return _taken(self._handle.inspect)
 
-    def end(self) -> Chains:
+    def end(self) -> xr.DataTree:
         """End the chains, and return the draws."""
         if self._trace is None:
-            self._trace = _batches(self._handle.abort())
+            self._trace = _taken(self._handle.abort)
         return self._trace
 
 
-def _batches(trace: Any) -> Chains:
-    """Return the record batches of a trace of nutpie, which can be read only once."""
-    return list(zip(*trace.get_arrow_trace(), strict=True))
+def _taken(take: Callable[..., xr.DataTree], **how: float) -> xr.DataTree:
+    """Return the draws so far, without ArviZ's warning that there are fewer than chains."""
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        return take(**how)
 
 
 def steps_made(
-    chains: Chains, draws: int, length: int | None, size: int
+    tree: xr.DataTree, draws: int, length: int | None
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """Return positions and statistics of `length` steps after tuning, or of those that all chains have made.
 
     A chain with less than half the steps of the longest one (or of `draws`) is left out, so that one slow chain does
     not cost the draws of the others. The last result is True if some chain was stopped before `draws` steps.
     """
-    warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
-    steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
-    longest, is_short = min(max(steps, default=0), draws), min(steps, default=0) < draws
-    kept = [c for c, made in enumerate(steps) if longest and 2 * made >= longest]
-    shortest = min((steps[c] for c in kept), default=0)
+    positions, found = (tree[group].to_dataset() for group in ("posterior", "sample_stats"))
+    # shorter chains are filled up with NaN
+    steps = np.isfinite(found["logp"].values).sum(axis=1)
+    longest, is_short = min(steps.max(initial=0), draws), bool((steps < draws).any())
+    kept = (2 * steps >= longest) & (longest > 0)
+    shortest = int(steps[kept].min(initial=steps.max(initial=0)))
     many = shortest if length is None else min(length, shortest)
-    positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
-    statistics = {
-        ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
-        for ours, theirs in STATISTICS.items()
-    }
-    return np.reshape(positions, (len(kept), many, size)), statistics, is_short
-
-
-def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
-    """Return some rows of one column of a record batch, as a flat array."""
-    import pyarrow as pa
-
-    array = pa.array(batch.column(name).slice(start, length))
-    if hasattr(array, "flatten"):
-        array = array.flatten()
-    return array.to_numpy(zero_copy_only=False)
+    statistics = {ours: found[theirs].values[kept, :many] for ours, theirs in STATISTICS.items()}
+    return positions["position"].values[kept, :many], statistics, is_short

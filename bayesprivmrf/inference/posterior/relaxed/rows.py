@@ -80,12 +80,6 @@ def row_weights_data(
     return shift, scale, np.log(scale), freedom, np.add.reduceat(scale * expected, starts)
 
 
-@njit(nogil=True, error_model="numpy", **INNER)
-def digamma(x):
-    """Return ψ(x) for x > 0, with a relative error of 1e-13."""
-    return log_gamma(x)[1]
-
-
 @njit(nogil=True, error_model="numpy")
 def log_gamma(x):
     """Return log Γ(x) and its derivative ψ(x) for x > 0, by Stirling's series above 10 and the recurrence below.
@@ -105,20 +99,6 @@ def log_gamma(x):
     series = square * (1 / 240 - square * (1 / 132 - square * (691 / 32760 - square / 12)))
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - series)))
     return value, log_x - 0.5 * inverse - series - slope / product
-
-
-@njit(nogil=True, error_model="numpy", **INNER)
-def trigamma(x):
-    """Return ψ'(x) for x > 0, by its asymptotic series above 10 and the recurrence below."""
-    value = 0.0
-    while x < 10.0:
-        value += 1.0 / (x * x)
-        x += 1.0
-    inverse = 1.0 / (x * x)
-    series = inverse * (
-        1 / 6 - inverse * (1 / 30 - inverse * (1 / 42 - inverse * (1 / 30 - inverse * 5 / 66)))
-    )
-    return value + (1.0 + 0.5 / x + series) / x
 
 
 # with error_model="numpy" a division by zero far out gives NaN, which ends a trajectory; an exception would end

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -53,38 +52,22 @@ class Diagnosis:
 
     Parameters
     ----------
-    r_hat, ess_bulk, ess_tail
-        Largest R-hat, and smallest effective sample sizes, over all judged numbers; NaN if none varies.
-    diverging, saturated
-        Share of the draws that diverged, or whose trajectory reached the maximum tree depth.
-    bfmi
-        Smallest E-BFMI of a chain; NaN with too few draws, or if the energy does not change.
-    population_acceptance
-        Mean acceptance probability of the steps that draw the population given the latent tables; None if the
-        population is drawn exactly.
-    population_unmoved
-        Share of the draws in which none of those steps was accepted; None if it is unknown.
+    numbers
+        For `Posterior.stats`: ``r_hat``, ``ess_bulk`` and ``ess_tail``, the largest R-hat and the smallest effective
+        sample sizes over all judged numbers, NaN if none varies; ``diverging`` and ``saturated``, the shares of the
+        draws that diverged, or whose trajectory reached the maximum tree depth; ``bfmi``, the smallest E-BFMI of a
+        chain, NaN with too few draws, or if the energy does not change; and, unless the population is drawn exactly,
+        ``population_acceptance``, the mean acceptance probability of the steps that draw it given the latent tables,
+        and ``population_unmoved``, the share of the draws in which none of them was accepted, if it is known.
     status
         Status of the fit.
     problems
         Problems, each with its remedy.
     """
 
-    r_hat: float
-    ess_bulk: float
-    ess_tail: float
-    diverging: float
-    saturated: float
-    bfmi: float
-    population_acceptance: float | None = None
-    population_unmoved: float | None = None
+    numbers: Mapping[str, float]
     status: Status
     problems: tuple[str, ...] = ()
-
-    def as_stats(self) -> dict[str, Any]:
-        """Return numbers and problems for `Posterior.stats`, without those that the formulation does not have."""
-        stats = asdict(self) | {"status": None, "problems": list(self.problems)}
-        return {name: value for name, value in stats.items() if value is not None}
 
 
 def diagnose(
@@ -99,8 +82,8 @@ def diagnose(
 
     `other` returns the name of a formulation that may mix better, or None. It is called if the chains have not mixed.
     """
-    numbers = _together([sampled.draws[name] for name in judged])
-    varying, statistics, mixing = _varying(numbers), sampled.statistics, sampled.mixing
+    judged_draws = _together([sampled.draws[name] for name in judged])
+    varying, statistics, mixing = _varying(judged_draws), sampled.statistics, sampled.mixing
     chains, draws = statistics["lp"].shape
     if mixing is None or math.isnan(mixing.bulk):
         energy = math.nan if mixing is None else mixing.bfmi
@@ -112,7 +95,8 @@ def diagnose(
     bfmi = _bfmi(statistics["energy"]) if "energy" in statistics else math.nan
     longer = "`time_limit`" if sampled.is_late and draws >= SMALLEST_ESS else "`draws` and `tune`"
     # findings that no longer chains would change; R-hat cannot show them
-    finite, is_known = np.isfinite(numbers), not numbers.shape[-1] or _is_determined(evidence)
+    finite = np.isfinite(judged_draws)
+    is_known = not judged_draws.shape[-1] or _is_determined(evidence)
     # judged by the tables: with whole records, potentials move even if the records are stuck
     tables = _together([sampled.draws[name] for name in judged if name in ("counts", "sums")])
     is_still = not varying.size or not _varying(tables).size
@@ -176,15 +160,11 @@ def diagnose(
     if sampled.is_interrupted:
         status = Status.STOPPED_EARLY
         problems.append(f"sampling was stopped early: {chains} chains of {draws} draws were kept")
+    numbers = {"r_hat": r_hat, "ess_bulk": bulk, "ess_tail": tail, "diverging": diverging}
+    numbers |= {"saturated": saturated, "bfmi": bfmi}
+    of_steps = {"population_acceptance": acceptance, "population_unmoved": unmoved}
     return Diagnosis(
-        r_hat=r_hat,
-        ess_bulk=bulk,
-        ess_tail=tail,
-        diverging=diverging,
-        saturated=saturated,
-        bfmi=bfmi,
-        population_acceptance=acceptance,
-        population_unmoved=unmoved,
+        numbers=numbers | {name: value for name, value in of_steps.items() if value is not None},
         status=Status.NOT_TRUSTED if broken or not evidence.has_total else status,
         problems=tuple(problems),
     )
@@ -258,33 +238,16 @@ def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
         largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
         varying = varying[..., largest]
 
-    def largest_r_hat(numbers: FloatArray) -> float:
-        judged = xr.Dataset({"judged": (("chain", "draw", "number"), numbers)})
-        return float(np.max(az.rhat(judged)["judged"].values))
-
+    judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # a fast first check of the least mixed numbers
-        r_hat = 0.0 if in_full else largest_r_hat(_least_mixed(varying))
-        if r_hat < LARGEST_R_HAT:
-            r_hat = largest_r_hat(varying)
+        r_hat = float(np.max(az.rhat(judged)["judged"].values))
         if not (in_full or r_hat < LARGEST_R_HAT):
             return Mixing(r_hat, math.nan, math.nan)
-        judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
         bulk, tail = (
             float(np.min(az.ess(judged, method=kind)["judged"].values)) for kind in ("bulk", "tail")
         )
     return Mixing(r_hat, bulk, tail)
-
-
-def _least_mixed(numbers: FloatArray) -> FloatArray:
-    """Return the 40 numbers whose half chains differ most in mean or in spread, a fast first check without ranks."""
-    half = numbers.shape[1] // 2
-    halves = numbers[:, : 2 * half].reshape(2 * numbers.shape[0], half, -1)
-    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
-    tiny = np.finfo(float).tiny  # keeps a division by a variance of 0 defined
-    ratios = [x.mean(axis=1).var(axis=0) / (x.var(axis=1).mean(axis=0) + tiny) for x in (halves, folded)]
-    return numbers[..., np.argsort(np.maximum(*ratios))[-40:]]
 
 
 def _bfmi(energy: FloatArray) -> float:

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# Number of draws, in all chains together, for answers that need inference in each draw
+THINNED = 1000
 # Smallest probability of a possible cell whose logarithm is taken; smaller ones would underflow to minus infinity
 _SMALLEST = 1e-300
 
@@ -184,17 +186,19 @@ class Draws:
             for draw in kept:
                 yield chain, int(draw)
 
-    def joint(self, query: Sequence[int], most: int, given: Condition | None = None) -> FloatArray:
-        """Return draws of the joint marginal of any variables, thinned if each draw needs inference.
+    def joint(
+        self, query: Sequence[int], given: Condition | None = None, *, of_records: bool = False
+    ) -> FloatArray:
+        """Return draws of the joint marginal of any variables, about `THINNED` if each draw needs inference.
 
         Parameters
         ----------
         query
             Positions of the variables.
-        most
-            Approximate number of thinned draws, in all chains together.
         given
             States of other variables, on which the marginal is conditional.
+        of_records
+            Whether to return the number of records in each joint state, or its share given states of others.
 
         Returns
         -------
@@ -202,37 +206,33 @@ class Draws:
             Shape (chain, kept draws, K_v for v in query).
         """
         model, given = self.model, given or {}
+        names = [model.domain.variables[v] for v in (*query, *given)]
         if parent(model.scopes, [*query, *given]) is not None:
-            table = model.project(self.finished.marginals, [*query, *given])
+            flat = self.finished.counts if of_records else self.finished.marginals
+            table = model.project(flat, [*query, *given])
+            if of_records:
+                table = np.maximum(np.rint(table), 0.0)
             shares = share_given(table, len(query), given)
+            if shares is None and of_records:
+                raise ModelError(
+                    "some record must have the states in `given`, and in some draws no record has them; ask for "
+                    'of="population", or for the number of records without `given`.'
+                )
             if shares is None:
                 raise given_error(model.domain, given, "draws of this posterior")
             return shares
+        if of_records:
+            raise ModelError(
+                f"counts of the records exist only for variables that share a clique, got {names!r}; "
+                'ask for of="population".'
+            )
         cards, scopes = model.cardinalities, model.scopes
-        each = (self.potentials(*at) for at in self.pairs(most))
+        each = (self.potentials(*at) for at in self.pairs(THINNED))
         try:
             tables = [marginal_of(cards, scopes, potentials, query, given=given) for potentials in each]
         except ImpossibleError:
             raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
-
-    def records(self, query: Sequence[int], given: Condition) -> FloatArray:
-        """Return draws of the number of records in each joint state, or of its share given states of others."""
-        model = self.model
-        if parent(model.scopes, [*query, *given]) is None:
-            names = [model.domain.variables[v] for v in (*query, *given)]
-            raise ModelError(
-                f"counts of the records exist only for variables that share a clique, got {names!r}; "
-                'ask for of="population".'
-            )
-        table = np.maximum(np.rint(model.project(self.finished.counts, [*query, *given])), 0.0)
-        shares = share_given(table, len(query), given)
-        if shares is None:
-            raise ModelError(
-                "some record must have the states in `given`, and in some draws no record has them; ask for "
-                'of="population", or for the number of records without `given`.'
-            )
-        return shares
 
 
 def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:

@@ -20,8 +20,8 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.posterior.formulation import Source
 from bayesprivmrf.inference.posterior.results import quantities
-from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import THINNED, PosteriorSummary, Quantity
+from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
+from bayesprivmrf.inference.posterior.results.quantities import PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -158,7 +158,7 @@ class Posterior(Card):
         """
         names, query = self.specification.positions_of(variables)
         condition = conditions(self.specification.domain, given, query)
-        mean = self._draws.joint(query, THINNED, condition).mean(axis=(0, 1))
+        mean = self._draws.joint(query, condition).mean(axis=(0, 1))
         return marked(labelled(self.specification.domain, names, mean, "probability"), self.is_simulated)
 
     def interval(
@@ -289,8 +289,7 @@ class Posterior(Card):
             Status and problems, number of records N (with an interval if it is private), formulation and settings,
             scalar parameters of the prior, and diagnostics. It is displayed as a card.
         """
-        sampled = self.tree["posterior"].to_dataset()
-        return quantities.summary_of(self._draws, sampled, self._formulation.name, self.stats, coverage(prob))
+        return quantities.summary_of(self, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Return the edges of the graph, ordered by the probability that they are stronger than a threshold.
@@ -375,7 +374,7 @@ class Posterior(Card):
         ReleaseFileError
             A release cannot be saved.
         """
-        save_posterior(self.tree, self._draws, self._source, path, self._formulation.name.lower(), self.stats)
+        save_posterior(self, path)
 
     def _facts(self) -> list[tuple[str, str]]:
         problems = {"problems": "; ".join(self.problems) or "none"} if "problems" in self.stats else {}

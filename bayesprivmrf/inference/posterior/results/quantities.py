@@ -37,7 +37,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_fram
 from bayesprivmrf.inference.limits import Bounds, ChainFunction, Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.measured import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
-from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.domain import Given, Label, Variable, coded_states, conditions
 from bayesprivmrf.model.effects import Effects
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# Number of draws, in all chains together, for answers that need inference in each draw
-THINNED = 1000
+    from bayesprivmrf.inference.posterior.results.posterior import Posterior
+
 # Largest sensitivity s of a quantity that the prior does not decide; the module's docstring defines it
 LARGEST_SENSITIVITY = 1.0
 # range of a quantity without bounds
@@ -147,10 +147,8 @@ def interval_of_draws(
 def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
     """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
     evidence, bound, is_of_records = draws.evidence, asked.bound, asked.of == "records"
-    if bound is None and is_of_records:
-        drawn = draws.records(asked.variables, asked.given)
-    elif bound is None:
-        drawn = draws.joint(asked.variables, THINNED, asked.given)
+    if bound is None:
+        drawn = draws.joint(asked.variables, asked.given, of_records=is_of_records)
     elif is_of_records:
         drawn = np.rint(bound.answers(draws.finished.counts))
         if (bound.matrix.data >= 0).all():
@@ -187,7 +185,7 @@ def probability_of(
     if parent(model.scopes, [*event, *condition]) is None:
         drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
     else:
-        cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+        cell = draws.joint([*event], condition)[(..., *event.values())]
         drawn = xr.DataArray(cell, dims=("chain", "draw"))
     marks = variable_marks(draws.evidence, [*event, *condition])
     return quantity_of(draws, drawn, prob, marks, (0.0, 1.0))
@@ -233,7 +231,7 @@ def _framed(
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
     """Return the mark of the quantities that the prior decides."""
-    is_decided = is_decided_by_prior(drawn, draws.log_prior(drawn.shape[1]))
+    is_decided = prior_sensitivity(drawn, draws.log_prior(drawn.shape[1])) > LARGEST_SENSITIVITY
     return Mark(RowStatus.PRIOR, "the prior decides", np.ravel(is_decided))
 
 
@@ -264,11 +262,6 @@ def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) ->
     return largest.reshape(drawn.shape[2:])
 
 
-def is_decided_by_prior(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) -> np.ndarray:
-    """Return the mask of the quantities whose sensitivity is above 1."""
-    return prior_sensitivity(drawn, log_prior) > LARGEST_SENSITIVITY
-
-
 class PosteriorSummary(Card, dict[str, Any]):
     """Summary of a posterior, whose values are plain numbers and text; notebooks display it as a card."""
 
@@ -287,13 +280,12 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def summary_of(
-    draws: Draws, sampled: xr.Dataset, formulation: str, stats: Mapping[str, Any], prob: float
-) -> PosteriorSummary:
-    """Return the summary that `Posterior.summary` describes; `sampled` is the group `posterior` of the tree."""
+def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
+    """Return the summary that `Posterior.summary` describes."""
+    draws, stats = posterior._draws, posterior.stats
     # mean and interval of every scalar parameter: N, and learned parameters of the prior
     found: dict[str, dict[str, float]] = {}
-    for name, array in sampled.data_vars.items():
+    for name, array in posterior.tree["posterior"].data_vars.items():
         if "[" in str(name):  # a table
             continue
         numbers = interval_of_draws(array.values, prob)
@@ -310,7 +302,7 @@ def summary_of(
             "problems": list(stats.get("problems", ())),
             "prob": prob,
             "records": found.pop("total", None) or float(draws.finished.total.mean()),
-            "formulation": formulation,
+            "formulation": posterior._formulation.name,
             **found,
             "chains": chains,
             "draws": number,
@@ -326,15 +318,13 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
     threshold, prob, model = at_least("threshold", threshold, 0), coverage(prob), draws.model
     effects = Effects.of(model.cardinalities, model.scopes)
     pairs = [subset for subset in effects.subsets if len(subset) == 2]
-    # largest absolute entry of each effect's table; one chain at a time, since the tables need much memory
-    largest = np.zeros((*draws.shape, len(effects.subsets)))
-    for chain, own in enumerate(np.nan_to_num(draws.finished.effects)):
-        for place, table in enumerate(effects.tables(own)):
-            largest[chain, :, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+    # largest absolute entry of the tables of effects on both variables; one chain at a time, which limits the memory
     strength = np.zeros((*draws.shape, len(pairs)))
-    for place, pair in enumerate(pairs):
-        holding = [k for k, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
-        strength[..., place] = largest[..., holding].max(axis=-1)
+    for own, effect in zip(strength, np.nan_to_num(draws.finished.effects), strict=True):
+        for subset, table in zip(effects.subsets, effects.tables(effect), strict=True):
+            largest = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+            for place in [k for k, pair in enumerate(pairs) if set(pair) <= set(subset)]:
+                own[:, place] = np.maximum(own[:, place], largest)
     estimate, lower, upper = interval_of_draws(strength, prob)
     names = [tuple(model.domain.variables[v] for v in pair) for pair in pairs]
     frame = pd.DataFrame(

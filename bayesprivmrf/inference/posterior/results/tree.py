@@ -23,7 +23,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
-from bayesprivmrf.inference.posterior.formulation import Finished, Sampled, Source
+from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
     has_zeros,
@@ -35,13 +35,14 @@ from bayesprivmrf.inference.posterior.measured import (
     table_labels,
     table_name,
 )
-from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
 if TYPE_CHECKING:
     import xarray as xr
+
+    from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
 # Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
@@ -206,14 +207,7 @@ def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
     return dataset
 
 
-def save_posterior(
-    tree: xr.DataTree,
-    draws: Draws,
-    source: Source,
-    path: str | os.PathLike[str],
-    formulation: str,
-    stats: Mapping[str, Any],
-) -> None:
+def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """Write the groups of a posterior, its draws, its estimator and its releases to a netCDF file.
 
     Raises
@@ -225,7 +219,7 @@ def save_posterior(
     """
     import xarray as xr
 
-    finished = draws.finished
+    finished, source = posterior._draws.finished, posterior._source
     own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
     own |= {f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()}
     own |= {f"release {k}": np.frombuffer(r._as_file(), np.uint8) for k, r in enumerate(source.releases)}
@@ -237,11 +231,11 @@ def save_posterior(
         "releases": len(source.releases),
         "population": source.population,
         "estimator": asdict(source.estimator),
-        "formulation": formulation,
-        "status": draws.status.value,
-        "stats": dict(stats),
+        "formulation": posterior._formulation.name.lower(),
+        "status": posterior.status.value,
+        "stats": dict(posterior.stats),
     }
-    tree = tree.copy()
+    tree = posterior.tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
