@@ -48,6 +48,8 @@ NUMBERS = [
     (bpm.NaiveMLE, "tolerance"),
     (bpm.CGM, "steps"),
     (bpm.CGM, "acceleration"),
+    (bpm.CGM, "damping"),
+    (bpm.CGM, "nlbp_iterations"),
     (bpm.NoiseAwareMAP, "scale"),
     (bpm.NoiseAwareMAP, "rounds"),
     (bpm.NoiseAwareMAP, "tolerance"),
@@ -60,7 +62,7 @@ NUMBERS = [
 @pytest.mark.parametrize(("kind", "name"), NUMBERS, ids=lambda each: getattr(each, "__name__", each))
 def test_every_number_of_an_estimator_is_checked_when_it_is_made(kind, name):
     for value in ODD:
-        if value is HUGE and name in ("iterations", "rounds"):
+        if value is HUGE and name in ("iterations", "nlbp_iterations", "rounds"):
             continue  # a whole number, and endless patience
         with pytest.raises(ArgumentError, match=f"`{name}`"):
             kind(**{name: value})
@@ -70,6 +72,8 @@ CHOICES = [
     (bpm.NaiveMLE, {}, "projection"),
     (bpm.NaiveMLE, {}, "inference"),
     (bpm.CGM, {}, "stopping"),
+    (bpm.CGM, {}, "e_step"),
+    (bpm.CGM, {}, "is_smoothed"),
     (bpm.CGM, {}, "inference"),
     (bpm.NoiseAwareMAP, {}, "inference"),
     (bpm.LatentCounts, {}, "formulation"),
@@ -86,7 +90,7 @@ CHOICES = [
 @pytest.mark.parametrize(("kind", "given", "name"), CHOICES, ids=str)
 def test_every_choice_is_compared_as_text(kind, given, name):
     for value in ODD:
-        if value is True and name == "allow_large_delta":
+        if value is True and name in ("is_smoothed", "allow_large_delta"):
             continue
         with pytest.raises(ArgumentError, match=f"`{name}`"):
             kind(**given, **{name: value})

@@ -132,10 +132,8 @@ def _of_mechanism(options: argparse.Namespace) -> Audited:
     if findings:
         return guarantee.sentence(), guarantee, findings, [one.step for one in outlays if not one.draws]
     states_noise = not mechanism.releases or NoisyStatistics in mechanism.releases
-    must, remedy = (
-        "be given a mechanism that states the noise of what it releases",
-        "read its proof in the docs",
-    )
+    must = "be given a mechanism that states the noise of what it releases"
+    remedy = "read its proof in the docs"
     require(states_noise, "audit", must, f"{options.subject!r}, which does not", remedy)
     draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)
     stated = _of_draws("stated noise", draws, guarantee, options)

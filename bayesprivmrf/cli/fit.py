@@ -249,10 +249,8 @@ def _variables(solution: Solution) -> list[dict[str, Any]]:
 
 def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> None:
     """Fit released parities, print the ten largest coefficients, and write the model that ``--out`` asks for."""
-    must, seen = (
-        "be left out for released parities, which have one method with exact inference",
-        "one of them",
-    )
+    must = "be left out for released parities, which have one method with exact inference"
+    seen = "one of them"
     is_plain = options.method is None and options.inference == "exact"
     require(is_plain, "`--method` and `--inference`", must, seen)
     target = None

@@ -9,15 +9,15 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, one_of
+from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.e_step import EStep, dual_e_step
+from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.given_releases import gather
@@ -83,7 +83,8 @@ class EMPath:
         while self.point.taken < settings.steps:
             ahead = max(1.0, (self.acceleration - 1) * self.point.taken)
             ahead = min(ahead, settings.steps - self.point.taken)
-            step, following = self._block(ahead)
+            step = self._advance(ahead)
+            following = self._follow(step, ahead)
             if not math.isfinite(following.discrepancy):
                 return Status.DIVERGED
             if settings.stopping == "balance" and self._pays_no_more(following):
@@ -114,36 +115,53 @@ class EMPath:
             return True
         return False
 
-    def _block(self, ahead: float) -> tuple[EStep, Point]:
-        """Take one E-step that is worth `ahead` EM steps, and its M-step."""
-        evidence, here = self.evidence, self.point
-        expected = evidence.total * evidence.gathered(here.marginals)
-        residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
-        size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
-        step = dual_e_step(
-            evidence,
-            self.engine,
-            here.potentials,
-            steps=ahead,
-            start=None if self.tilt is None else self.tilt * ahead,
-            slack=self.slack * size,
-        )
-        self.tilt = step.tilt / ahead
+    def _advance(self, ahead: float) -> EStep:
+        """Take one E-step that is worth `ahead` EM steps."""
+        settings, evidence, here = self.settings, self.evidence, self.point
+        if settings.e_step == "dual":
+            expected = evidence.total * evidence.gathered(here.marginals)
+            residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
+            size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
+            step = dual_e_step(
+                evidence,
+                self.engine,
+                here.potentials,
+                steps=ahead,
+                start=None if self.tilt is None else self.tilt * ahead,
+                slack=self.slack * size,
+            )
+            self.tilt = step.tilt / ahead
+        else:
+            step = nonlinear_belief_propagation(
+                evidence,
+                self.engine,
+                here.potentials,
+                damping=settings.damping,
+                is_smoothed=settings.is_smoothed,
+                iterations=settings.nlbp_iterations,
+                start=here.marginals,
+            )
         self.evaluations += step.evaluations
         self.unconverged += not step.converged
-        # the M-step: θ + A'g in closed form, or B'n = N B'μ(Bβ) with ties
-        potentials, marginals = step.potentials, step.marginals
-        if self.left_inverse is not None:
-            # it begins at the β whose potentials are near, and equal if all cells are possible
-            family, start = evidence.family, here.potentials
-            inside = np.isfinite(family.base)
-            start = self.left_inverse @ np.where(inside, start - np.where(inside, family.base, 0.0), 0.0)
+        return step
+
+    def _follow(self, step: EStep, ahead: float) -> Point:
+        """Take the M-step: θ + A'g in closed form, maximum likelihood as published, or B'n = N B'μ(Bβ) with ties."""
+        if self.settings.e_step == "dual" and self.basis is None:
+            potentials, marginals = step.potentials, step.marginals
+        else:
+            family, start = self.evidence.family, self.point.potentials
+            if (
+                self.left_inverse is not None
+            ):  # β whose potentials are near, and equal if all cells are possible
+                inside = np.isfinite(family.base)
+                start = self.left_inverse @ np.where(inside, start - np.where(inside, family.base, 0.0), 0.0)
             potentials, _, stats = match_marginals(
-                self.engine, family.base, marginals, start=start, basis=self.basis
+                self.engine, family.base, step.marginals, start=start, basis=self.basis
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
-        return step, self._point(potentials, marginals, here.taken + ahead)
+        return self._point(potentials, marginals, self.point.taken + ahead)
 
     def _point(self, potentials: FloatArray, marginals: FloatArray, taken: float) -> Point:
         return Point(
@@ -154,21 +172,8 @@ class EMPath:
         )
 
 
-class _WithOneEStep:
-    """Base whose constructor names the remedy for the settings of the published iteration, which is gone."""
-
-    __slots__ = ()
-
-    def __new__(cls, **settings: Any) -> Self:
-        if gone := sorted({"e_step", "damping", "nlbp_iterations", "is_smoothed"} & settings.keys()):
-            raise ArgumentError(
-                f"CGM has no setting `{gone[0]}` anymore, because its E-step is always solved exactly; leave it out."
-            )
-        return object.__new__(cls)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CGM(_WithOneEStep):
+class CGM:
     r"""Expectation-maximization with latent true counts, Algorithm 2 of Bernstein et al. (2017).
 
     The E-step finds the approximate mode of the true counts n given the noisy counts y, equation (6). The M-step
@@ -189,6 +194,12 @@ class CGM(_WithOneEStep):
         Largest factor by which one block of EM steps may multiply the number of steps so far, at least 1. A block is
         one E-step that counts the noise's log density as often as the block has steps. 1 takes each step by itself,
         as tied potentials always do.
+    e_step
+        ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + A'g`.
+        ``"nlbp"``: Algorithm 1 and a numerical M-step, as published, for one noisy table of each clique.
+    damping, nlbp_iterations, is_smoothed
+        Settings of ``"nlbp"``: a constant α, or None for 2/(t+2); the number of iterations; and whether the sign in
+        the Laplace score is smoothed.
     inference
         ``"exact"`` or ``"loopy"`` marginals (the paper's Figure 2 used loopy belief propagation).
 
@@ -200,12 +211,16 @@ class CGM(_WithOneEStep):
     Examples
     --------
     >>> CGM(steps=50, stopping="none", acceleration=1.0)     # fifty EM steps, one by one
-    CGM(steps=50, stopping='none', acceleration=1.0, inference='exact')
+    CGM(steps=50, stopping='none', acceleration=1.0, e_step='dual', ...)
     """
 
     steps: float = 100_000
     stopping: str = "balance"
     acceleration: float = 1.5
+    e_step: str = "dual"
+    damping: float | None = None
+    nlbp_iterations: int = 100
+    is_smoothed: bool = True
     inference: Inference = "exact"
 
     method: ClassVar[str] = "CGM"
@@ -215,7 +230,35 @@ class CGM(_WithOneEStep):
         at_least("steps", self.steps, 1, finite=False)
         one_of("stopping", self.stopping, ("balance", "none"), remedy="use 'balance', the default")
         at_least("acceleration", self.acceleration, 1)
+        one_of("e_step", self.e_step, ("dual", "nlbp"))
+        if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
+            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
+        whole_number("nlbp_iterations", self.nlbp_iterations, 1)
+        truth("is_smoothed", self.is_smoothed)
         require_inference(self.inference)
+
+    def _refuse_what_it_cannot(self, evidence: Evidence) -> None:
+        model = evidence.specification
+        if model.shares_transitions:
+            raise ModelError(
+                "CGM fits free potentials, and a chain with shared transitions has none",
+                remedy="use NaiveMLE or NoiseAwareMAP, or declare markov_chain(..., share='potentials')",
+                option="use `--method naive-mle` or `--method noise-aware`",
+            )
+        if model.is_restricted and self.e_step != "dual":
+            raise ModelError(
+                "`e_step` must be 'dual' for tied or scored potentials, got 'nlbp'; leave it out, or use NaiveMLE, "
+                "NoiseAwareMAP or LatentCounts."
+            )
+        if self.e_step != "nlbp":
+            return
+        if evidence.matrix is not None:
+            raise ArgumentError(
+                "`e_step='nlbp'` takes one noisy table of each clique, as published, and this evidence has others or "
+                "answers to queries; use e_step='dual'."
+            )
+        if any(law.variance == 0 for law in evidence.noise):
+            raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
     @one_blas_thread()
     def fit(
@@ -248,13 +291,8 @@ class CGM(_WithOneEStep):
         """
         begin = time.perf_counter()
         evidence = gather(releases, population=population)
+        self._refuse_what_it_cannot(evidence)
         model = evidence.specification
-        if model.shares_transitions:
-            raise ModelError(
-                "CGM fits free potentials, and a chain with shared transitions has none",
-                remedy="use NaiveMLE or NoiseAwareMAP, or declare markov_chain(..., share='potentials')",
-                option="use `--method naive-mle` or `--method noise-aware`",
-            )
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)

@@ -145,3 +145,65 @@ def dual_e_step(
         converged=status is Status.CONVERGED,
         evaluations=evaluations,
     )
+
+
+def nonlinear_belief_propagation(
+    evidence: Evidence,
+    engine: MarginalEngine,
+    potentials: FloatArray,
+    *,
+    damping: float | None,
+    is_smoothed: bool,
+    iterations: int,
+    start: FloatArray,
+) -> EStep:
+    r"""Solve the E-step by Algorithm 1, as published: tilt, standard inference, damped update of the counts.
+
+    .. math:: θ' = θ + ∇_n \log p(y \mid n), \quad n' = N μ(θ'), \quad n ← (1 - α) n + α n'.
+
+    For one noisy table of each clique, A being the identity.
+
+    Parameters
+    ----------
+    damping
+        α in (0, 1], or None for :math:`α_t = 2 / (t + 2)`.
+    is_smoothed
+        Replace the Laplace law's sign(r) by :math:`r / \sqrt{r^2 + N μ}`. With a constant α and the sign, the
+        iteration cycles and does not converge; smoothed, with the falling α, it does.
+    iterations
+        Number of iterations.
+    start
+        The first n over N, shape (size,).
+    """
+    free, total = evidence.possible, evidence.total
+    counts = total * start
+    tilt = np.zeros(len(free))
+    for step in range(iterations):
+        tilt = np.where(free, _score(evidence, counts, is_smoothed), 0.0)
+        tilted = total * engine.marginals(potentials + tilt)[1]
+        share = 2 / (step + 2) if damping is None else damping
+        counts = (1 - share) * counts + share * tilted
+    tilt = np.where(free, _score(evidence, counts, is_smoothed), 0.0)
+    gap = np.abs(counts - total * engine.marginals(potentials + tilt)[1]).max(initial=0.0)
+    smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
+    return EStep(
+        tilt=tilt,
+        potentials=potentials + tilt,
+        marginals=counts / total,
+        converged=bool(gap <= max(_TOLERANCE * smallest, 1e-6)),
+        evaluations=iterations + 1,
+    )
+
+
+def _score(evidence: Evidence, counts: FloatArray, is_smoothed: bool) -> FloatArray:
+    """Return the gradient of log p(y | n) in n, shape (size,)."""
+    residual = evidence.noisy_counts - counts
+    parts = [np.zeros(0)]
+    for position, law in enumerate(evidence.noise):
+        block = slice(evidence.offsets[position], evidence.offsets[position + 1])
+        own = residual[block]
+        if is_smoothed and law.kernel == "absolute":
+            parts.append(own / np.sqrt(own**2 + np.maximum(counts[block], 1e-12)) / law.scale)
+        else:
+            parts.append(law.score(own))
+    return np.concatenate(parts)

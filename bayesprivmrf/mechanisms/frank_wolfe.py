@@ -187,10 +187,8 @@ class PrivateFrankWolfe(
 
     def _map(self, plan: LearningPlan[Any]) -> PairwiseByRegressions | MonomialsByRegressions:
         singles, rho = self._split(plan)
-        model, settings = (
-            plan.specification,
-            {"width": self.width, "adjacency": self.adjacency, "steps": self.steps},
-        )
+        model = plan.specification
+        settings = {"width": self.width, "adjacency": self.adjacency, "steps": self.steps}
         fitted: PairwiseByRegressions | MonomialsByRegressions
         if self.order == 2:
             fitted = self._map_of(model)(

@@ -181,11 +181,9 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
         draws: tuple[Sums | Choices, ...] = ()
         if method == "gaussian" and law is not None:
             moved = squared_l2_sensitivity(plan.map.sets, self.adjacency, with_empty=not plan.knows_total)
-            count, noise, draws = (
-                size - plan.knows_total,
-                law.standard_deviation,
-                (Sums(law=law, copies=moved),),
-            )
+            count = size - plan.knows_total
+            noise = law.standard_deviation
+            draws = (Sums(law=law, copies=moved),)
             smallest = law.scale * math.sqrt(2 * math.log(2 * size)) / records
         elif total is None or method == "auto":
             step += f", by {method}"

@@ -176,10 +176,8 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         choice = None
         if chooses:
             # the scale at which the choice of a threshold costs its share, including the rounding of its noise
-            slack, must = (
-                _CHOOSING * self.epsilon - 2 * ROUNDING,
-                "leave some budget for the choice of a threshold",
-            )
+            slack = _CHOOSING * self.epsilon - 2 * ROUNDING
+            must = "leave some budget for the choice of a threshold"
             require(slack > 0, "epsilon", must, self.epsilon, "take more")
             choice = _MOVED / slack
         needed = release_threshold(law, self.delta)
@@ -189,10 +187,8 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
     def _outlays(self, plan: StructurePlan, total: float | None) -> list[Outlay]:
-        spent, deviation = (
-            0.0 if plan.choice is None else _CHOOSING * self.epsilon,
-            plan.law.standard_deviation,
-        )
+        spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
+        deviation = plan.law.standard_deviation
         rest, noise = self.epsilon - spent, (Sums(law=plan.law, copies=1),)
         answers = (StableAnswers(law=plan.law, threshold=plan.needed),)
         steps = [

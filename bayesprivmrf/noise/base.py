@@ -244,10 +244,8 @@ def check_kernel(law: NoiseDistribution) -> None:
         half_width = getattr(law, "half_width", math.nan)
         positive_finite("half_width", half_width, "a distribution within bounds has one")
         return
-    what, known = (
-        f"the noise distribution {law.name!r}",
-        " or ".join(map(repr, sorted(filter(None, KERNELS)))),
-    )
+    what = f"the noise distribution {law.name!r}"
+    known = " or ".join(map(repr, sorted(filter(None, KERNELS))))
     scale = getattr(law, "scale", math.nan)
     must = f"have a `kernel` of None, or {known} with a positive, finite `scale`"
     if law.kernel not in KERNELS or not 0 < scale < math.inf:

@@ -248,9 +248,7 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
         require(is_fit, "methods", "map names to fits", instead, "fit a release first")
     first, *others = (method.specification.domain for method in methods.values())
     for name, domain in zip(list(methods)[1:], others, strict=True):
-        both, remedy = (
-            f"the methods {next(iter(methods))!r} and {name!r}",
-            "fit releases of one declared network",
-        )
+        both = f"the methods {next(iter(methods))!r} and {name!r}"
+        remedy = "fit releases of one declared network"
         require(domain == first, both, "have the same variables and states", "different ones", remedy)
     return first

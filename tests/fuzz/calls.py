@@ -229,7 +229,8 @@ def _inference(network: Any, released: Any, solution: Any) -> list[Target]:
         bpm.NaiveMLE: {
             "ridge": 1.0, "projection": "simplex", "inference": "exact", "iterations": 50, "tolerance": 1e-3},
         bpm.CGM: {
-            "steps": 20, "stopping": "none", "acceleration": 1.5, "inference": "exact"},
+            "steps": 20, "stopping": "none", "acceleration": 1.5, "e_step": "dual", "damping": 0.5,
+            "nlbp_iterations": 5, "is_smoothed": True, "inference": "exact"},
         bpm.NoiseAwareMAP: {"scale": 1.0, "inference": "exact", "rounds": 2, "tolerance": 0.5},
         bpm.LatentCounts: {
             "formulation": "auto", "concentration": 1.0, "scale": None, "total_range": (1.0, 1e10)},

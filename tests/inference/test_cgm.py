@@ -1,6 +1,3 @@
-from itertools import pairwise
-from typing import Any
-
 import numpy as np
 import pytest
 from inference.conftest import (
@@ -96,18 +93,36 @@ def test_dual_e_step_is_the_fixed_point_of_the_published_iteration_under_gaussia
     engine = evidence.engine("exact")
     theta = 0.3 * rng.normal(size=LOOP.size)
     dual = e_step.dual_e_step(evidence, engine, theta)
-    marginals = engine.marginals(theta)[1]
-    counts = 200 * marginals
-    for _ in range(500):  # Algorithm 1: tilt, infer, and move a fifth of the way
-        tilt = np.concatenate(
-            [
-                evidence.noise[i].score(evidence.noisy_counts[a:b] - counts[a:b])
-                for i, (a, b) in enumerate(pairwise(LOOP.offsets))
-            ]
+    published = e_step.nonlinear_belief_propagation(
+        evidence,
+        engine,
+        theta,
+        damping=0.2,
+        is_smoothed=False,
+        iterations=500,
+        start=engine.marginals(theta)[1],
+    )
+    assert published.converged
+    np.testing.assert_allclose(published.marginals, dual.marginals, atol=2e-4)
+
+
+def test_published_iteration_with_laplace_sign_and_constant_damping_cycles_but_smoothed_settles():
+    rng = np.random.default_rng(14)
+    counts, _ = simulated_counts(LOOP, 10_000, rng)
+    release = noisy_release(LOOP, counts, Laplace(8.0), rng, total=10_000)
+    evidence = gather(release)
+    engine = evidence.engine("exact")
+    theta = CGM().fit(release).potentials.flat  # near the end of EM, where residuals change sign
+    settings = {"iterations": 1000, "start": engine.marginals(theta)[1]}
+    for damping in (1.0, 0.5, 0.1, 0.01):
+        step = e_step.nonlinear_belief_propagation(
+            evidence, engine, theta, damping=damping, is_smoothed=False, **settings
         )
-        marginals = engine.marginals(theta + tilt)[1]
-        counts = 0.8 * counts + 0.2 * 200 * marginals
-    np.testing.assert_allclose(marginals, dual.marginals, atol=2e-4)
+        assert not step.converged
+    smooth = e_step.nonlinear_belief_propagation(
+        evidence, engine, theta, damping=None, is_smoothed=True, **settings
+    )
+    assert smooth.converged
 
 
 def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
@@ -124,6 +139,17 @@ def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
     fitted = CGM().fit(release)
     assert fitted.status is Status.STOPPED_EARLY
     assert np.abs(fitted.marginals.flat - counts / 1_000_000).mean() < 1500 / 1_000_000
+
+
+def test_closed_form_m_step_equals_maximum_likelihood_on_the_inferred_counts():
+    rng = np.random.default_rng(15)
+    counts, _ = simulated_counts(LOOP, 400, rng)
+    release = noisy_release(LOOP, counts, Gaussian(10.0), rng, total=400)
+    closed = CGM(steps=5, stopping="none", acceleration=1.0).fit(release)
+    published = CGM(
+        steps=5, stopping="none", acceleration=1.0, e_step="nlbp", damping=0.1, nlbp_iterations=400
+    ).fit(release)
+    np.testing.assert_allclose(published.marginals.flat, closed.marginals.flat, atol=5e-4)
 
 
 def test_one_step_is_naive_maximum_likelihood_confined_to_a_box():
@@ -311,15 +337,15 @@ def test_loopy_propagation_that_does_not_settle_is_not_trusted(monkeypatch):
         assert estimator.fit(release).status is Status.NOT_TRUSTED
 
 
-def test_settings_of_the_published_iteration_are_refused_with_a_remedy():
-    settings: dict[str, Any] = {"e_step": "nlbp"}
-    with pytest.raises(ArgumentError, match="CGM has no setting `e_step` anymore"):
-        CGM(**settings)
-
-
-def test_tables_without_noise_are_given_back():
-    counts, _ = simulated_counts(LOOP, 500, np.random.default_rng(28))
+def test_published_e_step_refuses_what_it_cannot_do():
+    rng = np.random.default_rng(28)
+    counts, _ = simulated_counts(LOOP, 500, rng)
+    release = noisy_release(LOOP, counts, Laplace(5.0), rng)
+    with pytest.raises(ArgumentError, match="one noisy table of each clique"):
+        CGM(e_step="nlbp").fit([release, noisy_release(LOOP, counts, Laplace(5.0), rng)])
     exact = NoisyStatistics.from_tables(LOOP, dict(LOOP.tables(counts)), noise=NoNoise(), total=500)
+    with pytest.raises(ArgumentError, match="needs tables with noise"):
+        CGM(e_step="nlbp").fit(exact)
     np.testing.assert_allclose(CGM().fit(exact).marginals.flat, counts / 500, atol=1e-4)
 
 
@@ -329,6 +355,9 @@ def test_tables_without_noise_are_given_back():
         ({"steps": 0}, "`steps` must be at least 1"),
         ({"stopping": "never"}, "`stopping` must be"),
         ({"acceleration": 0.5}, "`acceleration` must be at least 1"),
+        ({"e_step": "mcmc"}, "`e_step` must be"),
+        ({"damping": 0.0}, "`damping` must be positive"),
+        ({"nlbp_iterations": 0}, "`nlbp_iterations` must be"),
         ({"inference": "magic"}, "`inference` must be"),
     ],
 )

@@ -16,6 +16,7 @@ from repeats import few
 from scipy.optimize import minimize
 
 from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, Status, e_step, gather
 from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
 from bayesprivmrf.noise.kernels import ABSOLUTE
@@ -237,6 +238,11 @@ def test_answers_without_noise_are_given_back_along_the_whole_path():
         missed = evidence.noisy_counts - 700 * evidence.gathered(solution.marginals.flat)
         assert np.abs(missed[evidence.is_exact]).max() < 1e-5
         assert np.abs(missed[~evidence.is_exact]).max() > 1
+
+
+def test_the_published_iteration_refuses_queries():
+    with pytest.raises(ArgumentError, match="one noisy table of each clique"):
+        CGM(e_step="nlbp").fit(all_kinds(CHAIN, np.random.default_rng(11)))
 
 
 def test_loopy_marginals_of_a_tree_give_the_exact_estimate_of_queries():

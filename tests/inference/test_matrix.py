@@ -23,6 +23,7 @@ QUERIES = {
 ESTIMATORS = {
     "NaiveMLE()": NaiveMLE(),
     "CGM()": CGM(),
+    "CGM(e_step='nlbp')": CGM(e_step="nlbp"),
     "NoiseAwareMAP()": NoiseAwareMAP(),
     "LatentCounts()": LatentCounts(formulation="hyper-dirichlet"),
     "LatentCounts(formulation='log-linear')": LatentCounts(formulation="log-linear"),
@@ -32,6 +33,8 @@ ESTIMATORS = {
 
 def refused(name, kind, law):
     """What the docs say of a cell of the matrix that is empty."""
+    if name == "CGM(e_step='nlbp')":
+        return "use e_step='dual'"
     if "Latent" not in name or not isinstance(law, NoNoise):
         return None
     if "exact" not in name:

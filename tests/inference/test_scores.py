@@ -311,6 +311,8 @@ def test_what_cannot_be_combined_is_refused():
 
 def test_estimators_that_cannot_say_so_before_work():
     network, counts = pair(ordinal=["b", 0]), np.full(12, 9.0)
+    with pytest.raises(ModelError, match="tied or scored"):
+        bpm.CGM(e_step="nlbp").fit(tables_of(network, counts, Laplace(1.0)))
     with pytest.raises(ModelError, match="`ordinal`"):
         bpm.NaiveMLE().fit([
             tables_of(network, counts, Laplace(1.0)), tables_of(network, counts, NoNoise()),

@@ -206,10 +206,8 @@ def fit_tables(
             is_enough=is_enough,
         )
         nearest = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
-        status, steps = (
-            Status.CONVERGED if nearest[0] <= CONVERGED else Status.ITERATION_LIMIT,
-            found.evaluations,
-        )
+        status = Status.CONVERGED if nearest[0] <= CONVERGED else Status.ITERATION_LIMIT
+        steps = found.evaluations
         if found.status is Status.DIVERGED or not math.isfinite(nearest[0]):
             status = Status.DIVERGED
     except BaseException as error:

@@ -169,10 +169,8 @@ class SelectMeasure(
         whole_number("maximum_cells", self.maximum_cells, 16)
         self._keep(workload=checked_workload(self.workload))
         if self.degree is None:
-            must, remedy = (
-                "be left out without `degree`, because rounds measure tables",
-                "give both for one choice",
-            )
+            must = "be left out without `degree`, because rounds measure tables"
+            remedy = "give both for one choice"
             require(self.measure is None, "measure", must, self.measure, remedy)
             return
         must = "be left out with `degree`, which chooses among all pairs"
@@ -215,10 +213,8 @@ class SelectMeasure(
             raise ModelError(
                 "`measure` must be 'tables' beyond two states each, got 'moments'; leave it out."
             )
-        what, remedy = (
-            f"all pairs of {sum(cards):,} states",
-            "merge states, or learn groups of variables separately",
-        )
+        what = f"all pairs of {sum(cards):,} states"
+        remedy = "merge states, or learn groups of variables separately"
         # seven arrays of all pairs of states at once
         require_memory(what, 7 * 8 * sum(k - 1 for k in cards) ** 2, remedy, DEFAULT_MEMORY_LIMIT)
         form: Measure = self.measure or ("moments" if is_binary else "tables")

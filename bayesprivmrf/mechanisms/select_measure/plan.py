@@ -291,10 +291,8 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
         require(is_table, "workload", "hold tuples of variables", scope, example)
         table = tuple(listed("a table of `workload`", scope))
         is_joint = len(table) > 1 and all(table.count(v) == 1 for v in table)
-        must, remedy = (
-            "hold tables of two or more different variables",
-            "single variables are measured anyway",
-        )
+        must = "hold tables of two or more different variables"
+        remedy = "single variables are measured anyway"
         require(is_joint, "workload", must, table, remedy)
         found.append(table)
     require(found, "workload", "contain at least one table", "none", "leave it out for all")

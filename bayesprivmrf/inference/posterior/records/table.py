@@ -141,10 +141,8 @@ def _part(i, j, state, table, data, rng):
     """Divide the records of two cells anew, from their conditional distribution given their sum."""
     counts, shapes, occupied = state.counts, state.shapes, table.sizes[0]
     old, both = counts[i], counts[i] + counts[j]
-    by_i, by_j = (
-        1.0 / table.weights[data.table_starts[i + 1] - 1],
-        1.0 / table.weights[data.table_starts[j + 1] - 1],
-    )
+    by_i = 1.0 / table.weights[data.table_starts[i + 1] - 1]
+    by_j = 1.0 / table.weights[data.table_starts[j + 1] - 1]
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
     # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
     _add(i, -old, state, table, data)
