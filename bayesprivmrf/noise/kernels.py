@@ -265,6 +265,7 @@ class Absolute(Kernel):
 NORMAL, LAPLACE = Square(), Absolute()
 # Kernels by the names that noise distributions give them
 KERNELS: dict[str | None, Kernel] = {"square": NORMAL, "absolute": LAPLACE}
+# The same by their codes
 _BY_CODE: dict[int, Kernel] = {kernel.code: kernel for kernel in KERNELS.values()}
 
 

@@ -86,7 +86,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     ratios = [width, 1.4] * rows
     grid = figure.subplots(2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios)
     upper, lower = list(grid[::2].ravel()), list(grid[1::2].ravel())
-    _draw_cells(upper[: len(estimates)], truth, estimates)
+    draw_cells(upper[: len(estimates)], truth, estimates)
     limit = 1.1 * max(1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values()))
     for number, (panel, estimate) in enumerate(zip(lower, estimates.values(), strict=False)):
         panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
@@ -104,15 +104,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     return figure
 
 
-def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure:
-    """Draw estimated against true cell probabilities, a panel a method, on shared axes from 0."""
-    figure, axes = panels(len(estimates))
-    _draw_cells(axes, truth, estimates)
-    axes[0].set_ylabel("estimated probability")
-    return figure
-
-
-def _draw_cells(axes: Sequence[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
+def draw_cells(axes: Sequence[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
     """Draw each method's estimates against the truth, with the line of equality, on one square panel each."""
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
     for number, (panel, name) in enumerate(zip(axes, estimates, strict=True)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.plots.accuracy import draw_edges
+from bayesprivmrf.plots.accuracy import draw_cells
 from bayesprivmrf.plots.style import COLORS, GRAY, panels, tidy
 
 from .cgm_cells import COMPARED, NON_PRIVATE, PSGD, PSGD_FREE, RANDOM, RAW
@@ -105,7 +105,10 @@ def _edges(table: Any) -> Figure:
     inferred = {
         f"{name} (KL {own['kl'].iloc[0]:.3g})": own["inferred"].to_numpy() for name, own in methods.items()
     }
-    return draw_edges(first["true"].to_numpy(), inferred)
+    figure, axes = panels(len(inferred))
+    draw_cells(axes, first["true"].to_numpy(), inferred)
+    axes[0].set_ylabel("estimated probability")
+    return figure
 
 
 def _held_out(table: Any) -> Figure:

@@ -12,7 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.rounds import RoundFit
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.select_measure.released import Unmeasured
+from bayesprivmrf.mechanisms.select_measure.unmeasured import Unmeasured
 from bayesprivmrf.model import Effects
 
 RECORDS = 50_000

@@ -29,7 +29,7 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the
    model larger than the limit of this round is dropped, and its cost is still charged. The noisy answers of steps 2
    and 3 also bound the total variation of pairs that are not measured. These bounds are released
-   (`bayesprivmrf.mechanisms.select_measure.released`): they are post-processing of answers that were paid for.
+   (`bayesprivmrf.mechanisms.select_measure.unmeasured`): they are post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all measurements so far
@@ -85,8 +85,8 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     singles_noise,
     tables_noise,
 )
-from bayesprivmrf.mechanisms.select_measure.released import ONE_SIDED, Unmeasured
 from bayesprivmrf.mechanisms.select_measure.size import Size
+from bayesprivmrf.mechanisms.select_measure.unmeasured import ONE_SIDED, Unmeasured
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
