@@ -213,10 +213,12 @@ def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArr
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
     """Return the position of the worst-fitting measurement, its p-value, and the number of measurements tested."""
     worst, smallest, number = 0, np.inf, 0
+    # a measurement that the model fits whatever it says has weights that are rounding errors beside the others'
+    least = _RANK * float(np.diag(weights).max(initial=0.0))
     for position in np.unique(owner):
         own = owner == position
         values, vectors = np.linalg.eigh(weights[np.ix_(own, own)])
-        is_told = values > _RANK * max(values.max(), 0.0)
+        is_told = values > least
         if not is_told.any():
             continue
         along = vectors[:, is_told].T @ pull[own] / np.sqrt(values[is_told])
