@@ -59,7 +59,7 @@ type Formulation = RecordEngine | RelaxedCounts
 
 # Largest N b² (C/2)³ with which whole records are preferred, for N records, C cliques, and noise of scale b >= 1. A
 # visit of a record changes a count by one, and the noise of each clique may reject it. In the benchmark
-# `engine_choice`, with b >= 0.5, the preferred engine takes at most 1.5 seconds more for 400 effective draws
+# `engine_choice` the preferred engine takes at most 1.5 seconds more for 400 effective draws
 _FEW = 500
 
 
