@@ -93,9 +93,11 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
 
 def near(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; None if no known name is similar."""
-    folded = {str(each).casefold(): each for each in known}
-    found = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.75)
-    return folded[found[0]] if found else None
+    names = list(known)
+    # letters and digits without regard to case
+    bare, *others = ("".join(filter(str.isalnum, str(each).casefold())) for each in (name, *names))
+    found = difflib.get_close_matches(bare, others, n=1, cutoff=0.75)
+    return names[others.index(found[0])] if found else None
 
 
 def or_near(name: str, known: Iterable[str]) -> str:

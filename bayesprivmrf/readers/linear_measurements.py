@@ -86,7 +86,7 @@ def from_mbi(
     for each in listed("`measurements`", measurements):
         one = _fields(each)
         codes = [np.arange(len(model.domain.states_of(v))) for v in one.clique]
-        found.append(_measured(model, one, noise_of_variance(kind, one.stddev**2), codes))
+        found.append(_measured(model, one, noise_of_variance(kind, one.stddev * one.stddev), codes))
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -157,7 +157,7 @@ def from_opendp(
     for each in measured:
         one = _fields(each)
         if kind.kernel is None:
-            one_noise = noise_of_variance(kind, one.stddev**2)
+            one_noise = noise_of_variance(kind, one.stddev * one.stddev)
         else:  # OpenDP states the deviation of continuous noise: the scale, or for Laplace the scale times root two
             root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
             one_noise = kind(one.stddev / root)  # type: ignore[call-arg]
@@ -217,9 +217,11 @@ def _measured(
     require(one.clique, "a measurement without attributes", must, "a matrix", remedy, error=ModelError)
     must = "have whole weights"
     remedy = "multiply the matrix, the measurement and its standard deviation so that the weights are whole"
-    is_whole = np.allclose(moved, np.rint(moved), rtol=0.0, atol=1e-6)
+    whole = np.rint(moved)
+    # a row of small weights would become a row of zeros
+    is_whole = np.allclose(moved, whole, rtol=0.0, atol=1e-6) and (whole.any(1) == moved.any(1)).all()
     require(is_whole, f"the query of {one.clique!r}", must, "others", remedy, error=ModelError)
-    return Measurement(weighted(*one.clique, matrix=np.rint(moved).astype(np.int64)), one.values, noise)
+    return Measurement(weighted(*one.clique, matrix=whole.astype(np.int64)), one.values, noise)
 
 
 def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:

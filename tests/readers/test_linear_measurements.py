@@ -84,6 +84,8 @@ def test_tuples_of_older_versions_are_read():
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.rows)], ModelError, "failed with AttributeError"),
         ([Linear([1], ("a",), 1.0, lambda f: f.values @ [1, 0.3])], ModelError, "whole weights"),
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.values / 2)], ModelError, "multiply the matrix"),
+        ([(np.eye(2) * 5e-7, [1, 2], 1.0, "a")], ModelError, "multiply the matrix"),
+        ([Linear([1, 2], ("a",), 1e200)], ArgumentError, "finite"),
         ([Linear([1, 2], ("a",), -1.0)], ArgumentError, "at least 0"),
         ([Linear([1, 2], ("a",), "one")], ArgumentError, "at least 0"),
         ([3], ArgumentError, "must have `noisy_measurement`"),

@@ -145,6 +145,14 @@ def test_columns_of_other_names_are_mapped(tmp_path):
     assert found == EXPECTED
 
 
+@pytest.mark.parametrize("name", [" y", "y ", "_y", "(Y)"])
+def test_a_misspelled_column_of_one_letter_is_not_summed_over(name):
+    network = bpm.declare({"x": ["a", "b"], "y": ["c"]}, [("x", "y")])
+    columns = {"x": ["a", "b"], name: ["c", "c"], "value": [1, 2]}
+    with pytest.raises(DataError, match="must be called 'y' if that is meant"):
+        read_counts(network, columns, noise=Laplace(1.0))
+
+
 def test_guarantee_and_total_are_those_given():
     promise = PrivacyGuarantee(rho=0.5, adjacency="replace-one")
     found = read_counts(NETWORK, COLUMNS, noise="discrete-gaussian", guarantee=promise, total=102)
