@@ -84,13 +84,13 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
 
     def _map(self, plan: LearningPlan[Any]) -> OneRegression:
         domain = plan.specification.domain
-        target = domain.index(self.target)
+        target, p = domain.index(self.target), len(domain.variables)
         states, remedy = domain.cardinalities[target], "merge states, or choose another variable"
         given = f"{states} for {self.target!r}"
         require(states == 2, "target", "have two states", given, remedy, error=ModelError)
         fitted = OneRegression(
             cardinalities=domain.cardinalities,
-            eligible=~np.eye(len(domain.variables), dtype=bool),
+            eligible=np.broadcast_to(np.arange(p) != target, (p, p)),
             target=target,
             width=self.radius / 2,
             rho=plan.learning,

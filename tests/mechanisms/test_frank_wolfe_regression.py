@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,19 @@ def test_log_odds_are_learned(adjacency):
     assert fitted.guarantee.rho == 1.0
     assert fitted.guarantee.adjacency is adjacency
     assert "protects nobody" in repr(fitted)
+
+
+def test_memory_does_not_grow_with_the_square_of_the_variables():
+    names = [f"v{i}" for i in range(700)]
+    records = pd.DataFrame(np.random.default_rng(3).integers(0, 2, (50, 700)), columns=names)
+    network = bpm.declare(states={name: [0, 1] for name in names})
+    mechanism = PrivateLogisticRegression(rho=1.0, radius=1.0, target="v0", steps=2)
+    mechanism.release(network, records, rng=1)
+    tracemalloc.start()
+    mechanism.release(network, records, rng=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * 1400**2  # a table of all pairs of states
 
 
 def test_one_regression_is_paid_for():

@@ -372,8 +372,12 @@ class OneRegression(PairwiseByPairs):
     ) -> tuple[FloatArray, float]:
         """Return the effects w of the states of all variables, 0 for the target's, and the intercept c.
 
-        The arguments are those of `learn`, whose tables average over both nodes of a pair, of which one is 0 here.
+        The arguments are those of `learn`, whose tables of all pairs would take memory of the order of p squared.
         """
-        W, theta = self.learn(codes, counts, total, source)
-        second = self.starts[self.target] + 1
-        return 4 * W[second], 2 * float(theta[second])
+        steps, states = self.steps_for(total), np.array(self.cardinalities)
+        eligible = np.append(self.eligible[self.target] & (states > 1), True)
+        rows = self._run(self._regressions(codes, counts), steps, source, eligible[None])
+        column, factor = self._columns
+        effects = rows[0, column] * factor
+        means = np.add.reduceat(effects, self.starts[:-1]) / states
+        return effects - means.repeat(states), float(rows[0, -1] + means.sum())
