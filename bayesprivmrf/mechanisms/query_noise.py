@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,9 +49,6 @@ from bayesprivmrf.privacy.guarantee import root_up
 from bayesprivmrf.queries import Query, Sensitivity, sensitivity
 from bayesprivmrf.queries.forecast import Forecast, forecast
 from bayesprivmrf.queries.sensitivity import moves
-
-if TYPE_CHECKING:
-    pass
 
 # Smallest share of a query, relative to an even split, however little it contributes to the model's tables
 LEAST_SHARE = 1e-2

@@ -41,7 +41,7 @@ coverage of joint cells of questions that are skipped together is measured by
 `benchmarks/learning_rounds_determined.py`.
 
 Pairs that were not measured have a bound on their total variation, from the rounds
-(`bayesprivmrf.mechanisms.select_measure.released`).
+(`bayesprivmrf.mechanisms.select_measure.unmeasured`).
 """
 
 from __future__ import annotations

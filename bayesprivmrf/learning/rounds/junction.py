@@ -54,7 +54,8 @@ class GrowingForest:
                 self._link(place, child)
             for v in bucket.scope:
                 self._holders[v].add(place)
-        self.parts = parts_of(len(self.cardinalities), scopes)
+        # a variable with one state, which no bucket has, is a part by itself
+        self.parts = parts_of(len(self.cardinalities), [bucket.scope for bucket in tree.buckets])
         self.cells = sum(map(self._size, self.cliques))
 
     def holds(self, scope: Scope) -> bool:

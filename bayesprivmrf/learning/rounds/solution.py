@@ -20,7 +20,7 @@ The deviations below and above the estimate :math:`q_g \prod_v s_v` combine thos
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
 numbers exclude them without a prior (`cut_limits`). `benchmarks/learning_rounds_intervals.py` measures the coverage.
 Pairs that were not measured have a bound on their total variation
-(`bayesprivmrf.mechanisms.select_measure.released`), which their notes state.
+(`bayesprivmrf.mechanisms.select_measure.unmeasured`), which their notes state.
 """
 
 from __future__ import annotations

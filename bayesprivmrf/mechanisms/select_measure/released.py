@@ -1,4 +1,4 @@
-r"""Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
+"""Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
 
 No function here uses a record: only the released numbers of a finished run are read. The release contains the last
 model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
