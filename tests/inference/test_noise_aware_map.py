@@ -609,3 +609,11 @@ def test_curvature_of_more_information_than_doubles_hold_keeps_the_prior_where_t
     curvature = DenseCurvature(information=information - 1e5 * np.eye(4), prior=prior)
     expected = free.T @ np.linalg.inv(free @ np.diag(prior) @ free.T) @ free
     assert curvature.covariance == pytest.approx(expected, rel=1e-4, abs=1e-6)
+
+
+def test_a_model_with_one_state_has_intervals_and_no_message_of_lapack(capfd):
+    single = specification({"a": [0]}, [("a",)])
+    release = NoisyStatistics.from_tables(single, {("a",): [50.0]}, noise=Laplace(1.0))
+    interval = NoiseAwareMAP().fit(release).interval(["a"])
+    assert interval[["estimate", "lower", "upper"]].to_numpy().tolist() == [[1.0, 1.0, 1.0]]
+    assert capfd.readouterr() == ("", "")

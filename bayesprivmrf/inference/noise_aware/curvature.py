@@ -100,6 +100,8 @@ class DenseCurvature:
         """L⁻¹: products with it are much faster than triangular systems one at a time."""
         from scipy.linalg import lapack
 
+        if not self.prior.size:  # LAPACK prints an error where a model has no coordinates
+            return self._factor
         inverse, _ = lapack.dtrtri(self._factor.T)  # pyright: ignore[reportAttributeAccessIssue]
         return inverse.T
 
