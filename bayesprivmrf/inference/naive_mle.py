@@ -168,7 +168,7 @@ class NaiveMLE:
         cells = np.repeat(ridges, np.diff(model.offsets))
         engine = evidence.engine(self.inference)
         base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
-        stats: dict[str, Any] = {}
+        stats: dict[str, Any] = {"iterations": 0, "evaluations": 0}
         if model.shares_transitions:
             rows, status = TransitionRows(model=model), Status.CONVERGED
             refuse_loopy_transitions(self.inference)

@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, gather
 from bayesprivmrf.inference.projection import pool, project_on_simplex, pseudo_marginals
-from bayesprivmrf.privacy import Gaussian, Laplace
+from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 CYCLE = specification(
@@ -303,3 +303,9 @@ def test_fit_refuses_what_is_no_release():
         NaiveMLE().fit([])
     with pytest.raises(ArgumentError, match="got int"):
         NaiveMLE().fit([3])
+
+
+def test_tables_without_noise_report_the_documented_numbers_of_a_search():
+    counts, _ = simulated_counts(CYCLE, 500, np.random.default_rng(1))
+    release = NoisyStatistics.from_tables(CYCLE, dict(CYCLE.tables(counts)), noise=NoNoise())
+    assert {"iterations", "evaluations", "seconds", "ridge"} <= set(NaiveMLE().fit(release).stats)
