@@ -28,7 +28,7 @@ from bayesprivmrf.inference.noise_aware.interval import noise_variances
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects, declare
-from bayesprivmrf.noise.kernels import ABSOLUTE, LAPLACE, SQUARE
+from bayesprivmrf.noise import kernels
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -43,7 +43,7 @@ def likelihood(y, scale, is_laplace):
     return NoiseLikelihood(
         noisy_counts=np.asarray(y, float),
         scale=np.full(cells, float(scale)),
-        kernels=np.full(cells, ABSOLUTE if is_laplace else SQUARE),
+        kernels=np.full(cells, kernels.ABSOLUTE if is_laplace else kernels.SQUARE),
     )
 
 
@@ -96,7 +96,9 @@ def test_normal_laplace_density_is_the_convolution(deviation):
         reference, _ = quad(
             integrand, -12 * deviation, 12 * deviation, points=points, limit=400, epsabs=0, epsrel=1e-10
         )
-        found = LAPLACE.convolved(np.array([residual]), np.array([deviation**2]), np.array([scale]))[0]
+        found = kernels.LAPLACE.convolved(np.array([residual]), np.array([deviation**2]), np.array([scale]))[
+            0
+        ]
         assert found[0] == pytest.approx(-np.log(reference), rel=1e-7, abs=1e-7)
 
 
@@ -105,8 +107,14 @@ def test_slope_and_curvature_are_the_derivatives_of_the_loss():
     residual, step = rng.normal(scale=8, size=200), 1e-4
     for deviation, scale in [(0.5, 3.0), (4.0, 1.0), (30.0, 0.5), (2.0, 2.0)]:
         of = np.full(200, deviation**2), np.full(200, scale)
-        up, down = LAPLACE.convolved(residual + step, *of), LAPLACE.convolved(residual - step, *of)
-        slope, curvature = LAPLACE.convolved(residual, *of)[1], LAPLACE.convolved_curvature(residual, *of)
+        up, down = (
+            kernels.LAPLACE.convolved(residual + step, *of),
+            kernels.LAPLACE.convolved(residual - step, *of),
+        )
+        slope, curvature = (
+            kernels.LAPLACE.convolved(residual, *of)[1],
+            kernels.LAPLACE.convolved_curvature(residual, *of),
+        )
         np.testing.assert_allclose(slope, -(up[0] - down[0]) / (2 * step), atol=1e-6)
         np.testing.assert_allclose(curvature, -(up[1] - down[1]) / (2 * step), atol=1e-6)
 
@@ -128,7 +136,7 @@ def test_information_is_the_expected_squared_slope():
     for deviation in (0.05, 0.3, 1.0, 2.5, 8.0, 40.0):
 
         def integrand(r, deviation=deviation):
-            loss, slope = LAPLACE.convolved(np.array([r]), np.array([deviation**2]), np.array([1.0]))
+            loss, slope = kernels.LAPLACE.convolved(np.array([r]), np.array([deviation**2]), np.array([1.0]))
             return float(np.exp(-loss[0]) * slope[0] ** 2)
 
         reach = 10 * deviation + 40
@@ -145,7 +153,7 @@ def test_expected_loss_averages_over_the_mean():
     curvature = model.expected_curvature(mean, variance, width)
     draws = np.random.default_rng(2).standard_normal((200_000, 1)) * width
     laws = model.noisy_counts - mean - draws, variance, model.scale
-    terms = (*LAPLACE.convolved(*laws), LAPLACE.convolved_curvature(*laws))
+    terms = (*kernels.LAPLACE.convolved(*laws), kernels.LAPLACE.convolved_curvature(*laws))
     for found, sample in zip((value, slope, curvature), terms, strict=True):
         expected, error = sample.mean(axis=0), sample.std(axis=0) / len(sample) ** 0.5
         if np.isscalar(found):

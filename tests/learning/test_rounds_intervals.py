@@ -136,7 +136,7 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
 
 
 def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
-    with pytest.raises(ModelError, match=r"learned by rounds .* `learned.interval.* degree="):
+    with pytest.raises(ModelError, match=r"after SelectMeasure\(rho\) .* `learned.interval.* degree="):
         learned.couplings_interval()
     pd.testing.assert_frame_equal(learned.interval(["a", "b"]), learned.solution.interval(["a", "b"]))
     pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
@@ -164,7 +164,7 @@ def test_the_old_call_for_couplings_names_the_new_one(learned):
 def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has():
     network = bpm.declare(states=STATES, cliques=[*ALL, ("one",)])
     fitted = DPSGD(epsilon=1.0, delta=1e-5, steps=2).release(network, records(300), rng=1)
-    with pytest.raises(ModelError, match=r"unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
+    with pytest.raises(ModelError, match=r"after DPSGD measure its cliques .* NoiseAwareMAP"):
         fitted.couplings_interval()
 
 

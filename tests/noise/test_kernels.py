@@ -7,9 +7,10 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import chi2, norm
 
 from bayesprivmrf.noise import kernels
-from bayesprivmrf.noise.kernels import KERNELS, by_kernel, codes_of
 
-every_kernel = pytest.mark.parametrize("kernel", KERNELS.values(), ids=lambda kernel: type(kernel).__name__)
+every_kernel = pytest.mark.parametrize(
+    "kernel", kernels.KERNELS.values(), ids=lambda kernel: type(kernel).__name__
+)
 # standard deviations of the sampling error beside noise of scale 2
 deviations = pytest.mark.parametrize("deviation", [0.05, 0.7, 3.0, 40.0])
 SCALE = 2.0
@@ -122,10 +123,12 @@ def test_compiled_functions_agree_with_the_class(kernel):
 
 def test_numbers_of_mixed_kernels_are_each_evaluated_under_their_own():
     names = ["absolute", "square", "absolute", "square"]
-    codes, ratio = codes_of(names), np.array([[1.0, 2.0, -3.0, 0.5], [0.0, 1.0, 2.0, 4.0]])
-    found = by_kernel(codes, lambda kernel, at: (kernel.log(at), kernel.slope(at)), ratio)
+    codes, ratio = kernels.codes_of(names), np.array([[1.0, 2.0, -3.0, 0.5], [0.0, 1.0, 2.0, 4.0]])
+    found = kernels.by_kernel(codes, lambda kernel, at: (kernel.log(at), kernel.slope(at)), ratio)
     for k, name in enumerate(names):
-        np.testing.assert_array_equal(found[0, :, k], KERNELS[name].log(ratio[:, k]))
-        np.testing.assert_array_equal(found[1, :, k], KERNELS[name].slope(ratio[:, k]))
-    assert codes_of([None, "within"]).tolist() == [-1, -1]
-    assert by_kernel(codes_of([]), lambda kernel, at: kernel.log(at), np.zeros((3, 0))).shape == (3, 0)
+        np.testing.assert_array_equal(found[0, :, k], kernels.KERNELS[name].log(ratio[:, k]))
+        np.testing.assert_array_equal(found[1, :, k], kernels.KERNELS[name].slope(ratio[:, k]))
+    assert kernels.codes_of([None, "within"]).tolist() == [-1, -1]
+    assert kernels.by_kernel(
+        kernels.codes_of([]), lambda kernel, at: kernel.log(at), np.zeros((3, 0))
+    ).shape == (3, 0)

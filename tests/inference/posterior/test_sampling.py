@@ -271,14 +271,16 @@ def test_tables_that_never_move_are_told_whatever_else_moves(release):
     sampled = made_up(np.full((1, 1000, 3), 5.0))
     draws = {**sampled.draws, "coordinates": np.random.default_rng(1).standard_normal((1, 1000, 2))}
     diagnosis = diagnostics.diagnose(
-        replace(sampled, draws=draws), ("counts", "coordinates"), gather(release)
+        replace(sampled, draws=draws), ("counts", "coordinates"), gather(release), "nutpie"
     )
     assert diagnosis.status is Status.NOT_TRUSTED
     assert "no judged number changed" in diagnosis.problems[0]
 
 
 def test_chains_that_never_move_are_not_trusted(release):
-    diagnosis = diagnostics.diagnose(made_up(np.full((4, 1000, 3), 5.0)), ("counts",), gather(release))
+    diagnosis = diagnostics.diagnose(
+        made_up(np.full((4, 1000, 3), 5.0)), ("counts",), gather(release), "nutpie"
+    )
     assert diagnosis.status is Status.NOT_TRUSTED
     assert any("not moved" in problem for problem in diagnosis.problems)
 

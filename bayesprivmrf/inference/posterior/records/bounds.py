@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER
+from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
@@ -195,7 +195,7 @@ log_step = njit(nogil=True, inline="always")(kernels.log_step)
 log_kernel = njit(nogil=True, inline="always")(kernels.log_kernel)
 
 
-@njit(cache=True, nogil=True)
+@kept()
 def log_within(residual, half, width, kernel):
     """Return the log of the noise kernel summed over the whole numbers within bounds; without noise, 0 or -1e9.
 
