@@ -80,9 +80,6 @@ CELLS = [
         "grid",
         "50/1/G/k 100/1/L/k 100/.3/L/p 1e3/1/L/k 1e3/1/G/p 1e3/10/L/p 1e4/.3/L/p 1e4/1/G/k 1e5/.1/L/k 1e5/1/G/p",
     ),
-    *_cells(
-        "unequal",
-        "50/10/L/k 100/1/G/p 1e3/1/L/p 1e3/10/G/k 1e4/.3/G/p 1e4/1/L/k 1e5/.3/L/p",
-    ),
+    *_cells("unequal", "50/10/L/k 100/1/G/p 1e3/1/L/p 1e3/10/G/k 1e4/.3/G/p 1e4/1/L/k 1e5/.3/L/p"),
     *_cells("chain", "100/1/L/k", "log-linear"),
 ]

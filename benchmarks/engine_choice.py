@@ -38,10 +38,7 @@ MODELS = {
     "path": (dict.fromkeys("abcdef", 3), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f"))),
     "star": ({"a": 4, "b": 2, "c": 3, "d": 5}, (("a", "b"), ("a", "c"), ("a", "d"))),
     "line": ({"a": 5, "b": 2, "c": 4, "d": 3}, (("a", "b"), ("b", "c"), ("c", "d"))),
-    "steps": (
-        {"a": 2, "b": 5, "c": 3, "d": 2, "e": 4},
-        (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")),
-    ),
+    "steps": ({"a": 2, "b": 5, "c": 3, "d": 2, "e": 4}, (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))),
     "tree": ({"a": 3, "b": 2, "c": 4, "d": 3, "e": 2}, (("a", "b"), ("a", "c"), ("c", "d"), ("c", "e"))),
     "triples": (dict.fromkeys("abcd", 2), (("a", "b", "c"), ("b", "c", "d"))),
 }
@@ -124,10 +121,7 @@ def main() -> None:
         for records in map(int, options.records):
             for scale in options.scales:
                 found = evidence(model, records, scale, options.seed)
-                engines = {
-                    "exact": whole(evidence=found),
-                    "hyper-Dirichlet": HyperDirichlet(evidence=found),
-                }
+                engines = {"exact": whole(evidence=found), "hyper-Dirichlet": HyperDirichlet(evidence=found)}
                 efforts = dict.fromkeys(engines, (math.inf, math.inf))
                 for name, engine in engines.items():
                     if name != "exact" or whole is TableEngine or records <= MOST:

@@ -60,10 +60,7 @@ MOST = {
     "files entered by a log-linear LatentCounts fit": 35,
     "files entered by a SelectMeasure release": 30,
 }
-LEAST = {
-    "whole-line comments per 100 code lines": 3.0,
-    "the same, in files with compiled functions": 6.0,
-}
+LEAST = {"whole-line comments per 100 code lines": 3.0, "the same, in files with compiled functions": 6.0}
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,7 @@ def cells(graph: str, variables: int, index: int, quick: bool, large: bool) -> l
                 continue
             path = folder / f"{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"
             found = kept(
-                path,
-                lambda n=n, rho=rho, method=method: private(graph, variables, index, n, rho, method),
+                path, lambda n=n, rho=rho, method=method: private(graph, variables, index, n, rho, method)
             )
             rows.append({**where, "records": n, "rho": rho, "method": method, **found})
     path = folder / f"public-{'-'.join(map(str, records))}.json"

@@ -159,10 +159,7 @@ def report(frame: pd.DataFrame) -> str:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    lines = [
-        "| | " + " | ".join(map(str, table.columns)) + " |",
-        "|---" * (len(table.columns) + 1) + "|",
-    ]
+    lines = ["| | " + " | ".join(map(str, table.columns)) + " |", "|---" * (len(table.columns) + 1) + "|"]
     for name, row in zip(table.index, table.to_numpy(), strict=True):
         lines.append(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
     return "\n".join(lines)

@@ -95,12 +95,7 @@ def posterior_of(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains, whose status is recorded
         return estimator.fit(
-            releases,
-            rng=int(rng.integers(2**32)),
-            chains=2,
-            tune=300,
-            draws=400,
-            time_limit=limit,
+            releases, rng=int(rng.integers(2**32)), chains=2, tune=300, draws=400, time_limit=limit
         )
 
 
@@ -202,11 +197,7 @@ def replicate_priors(
 
 
 def edge_divergences(
-    truth: Population,
-    release: NoisyStatistics,
-    posterior: Posterior,
-    rng: np.random.Generator,
-    limit: float,
+    truth: Population, release: NoisyStatistics, posterior: Posterior, rng: np.random.Generator, limit: float
 ) -> dict[str, object]:
     """Mean KL divergence of the edges' mean tables: this posterior's, and that of a triangulated model's."""
     model = truth.model

@@ -31,11 +31,7 @@ from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import NoisyStatistics
 
 STATES, TRACTS, BLOCKS, GROUPS = 6, 6, 4, 5
-TRUTHS = {
-    "linear": (1.0, 0.0),
-    "linear and curved": (1.0, 0.33),
-    "no order": (0.0, 1.0),
-}
+TRUTHS = {"linear": (1.0, 0.0), "linear and curved": (1.0, 0.33), "no order": (0.0, 1.0)}
 AREAS = {"tracts": (0.8, 0.1), "blocks": (0.1, 0.6), "both": (0.6, 0.6), "none": (0.0, 0.0)}
 
 

@@ -40,10 +40,7 @@ MOST_IN_README = 900
 MOST_A_SENTENCE = 20  # on average over a page
 
 # pages of which half or more is a proof
-PROOFS = {
-    "docs/explanation/network-privacy.md",
-    "docs/explanation/posterior-mathematics.md",
-}
+PROOFS = {"docs/explanation/network-privacy.md", "docs/explanation/posterior-mathematics.md"}
 # pages of docs/benchmarks/ that are text; the others are tables made from data files
 BENCHMARK_TEXT = {"docs/benchmarks/index.md", "docs/benchmarks/papers.md"}
 

@@ -104,10 +104,7 @@ def test_every_choice_is_compared_as_text(kind, given, name):
         (lambda: m.ObjectivePerturbation(epsilon=1.0, delta=HUGE), "`delta`"),
         (lambda: m.SelectMeasure(rho=1.0, degree=HUGE), "`degree`"),
         (lambda: PrivacyGuarantee(epsilon=HUGE, adjacency="replace-one"), "`epsilon`"),
-        (
-            lambda: PrivacyGuarantee(epsilon=1.0, adjacency="replace-one").to_approximate(HUGE),
-            "`delta`",
-        ),
+        (lambda: PrivacyGuarantee(epsilon=1.0, adjacency="replace-one").to_approximate(HUGE), "`delta`"),
         (lambda: m.LaplaceStatistics(epsilon=1.0).preview(MODEL, HUGE), "`total`"),
         (lambda: m.LaplaceStatistics(epsilon=1.0, missing={}), "`missing`"),
         (lambda: m.DPSGD(epsilon=1.0, delta=1e-6, other={}), "`other`"),

@@ -231,10 +231,7 @@ def test_an_unwritable_path_is_refused_before_records_are_read(toy, capsys, targ
         ({"--mechanism": "magic"}, "laplace"),
         ({"--mechanism": "magic"}, "call other mechanisms from Python, or install"),
         ({"--mechanism": "selectmeasure"}, "did you mean 'select-measure'"),
-        (
-            {"--mechanism": "objective-perturbation"},
-            "must be one of dpsgd, frank-wolfe, ",
-        ),
+        ({"--mechanism": "objective-perturbation"}, "must be one of dpsgd, frank-wolfe, "),
         ({"--mechanism": "gaussian"}, "--rho"),
         ({"--set": "rho=3"}, "use `--rho 3`"),
         ({"--set": "adjacency=replace-one"}, "use `--adjacency replace-one`"),

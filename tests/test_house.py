@@ -30,7 +30,7 @@ ARGUMENTS = {
 """Where an argument of several forms is asked for its form: by the base alone, never by one law or one release."""
 
 LATER = {
-    ("model.pgmpy_networks", "model.specification"),  # two methods that say it in another library's words
+    ("model.pgmpy_networks", "model.specification")  # two methods that say it in another library's words
 }
 """Cycles of modules that are left when imports inside functions count: each is one arrow back within one folder."""
 

@@ -181,10 +181,7 @@ def evaluated(
 
 
 def _training_and_test(
-    specification: ModelSpecification,
-    data: pd.DataFrame,
-    count: str | None,
-    generator: np.random.Generator,
+    specification: ModelSpecification, data: pd.DataFrame, count: str | None, generator: np.random.Generator
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a random three quarters of the records and the others; a row may be one record or several."""
     # the largest number of records is that of mechanisms that use whole records

@@ -262,10 +262,7 @@ class CGM:
 
     @one_blas_thread()
     def fit(
-        self,
-        releases: NoisyStatistics | Sequence[NoisyStatistics],
-        *,
-        population: Population = "one",
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"
     ) -> Solution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 

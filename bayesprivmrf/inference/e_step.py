@@ -127,11 +127,7 @@ def dual_e_step(
     # each search continues from where the last one stopped; three are arbitrary
     for _ in range(3):
         optimum = minimize(
-            objective,
-            begin,
-            bounds=(-reach, reach),
-            gradient_tolerance=tolerance,
-            iterations=iterations,
+            objective, begin, bounds=(-reach, reach), gradient_tolerance=tolerance, iterations=iterations
         )
         begin, status, evaluations = optimum.point, optimum.status, evaluations + optimum.evaluations
         if status is not Status.ITERATION_LIMIT or optimum.iterations >= iterations:

@@ -14,13 +14,7 @@ from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.inference.interval_frame import POINT, Mark, Status, interval_frame
 from bayesprivmrf.inference.limits import Bounds
-from bayesprivmrf.marginals import (
-    MarginalEngine,
-    clamped,
-    marginal_engine,
-    marginal_of,
-    sample,
-)
+from bayesprivmrf.marginals import MarginalEngine, clamped, marginal_engine, marginal_of, sample
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import (
@@ -333,12 +327,7 @@ class Solution(Card):
         """Draw records as codes of states, shape (size, p)."""
         model = self.specification
         return sample(
-            model.cardinalities,
-            model.scopes,
-            self.potentials.flat,
-            size,
-            generator,
-            is_balanced=is_balanced,
+            model.cardinalities, model.scopes, self.potentials.flat, size, generator, is_balanced=is_balanced
         )
 
     def _facts(self) -> list[tuple[str, str]]:

@@ -54,11 +54,7 @@ class Coordinates(NamedTuple):
 
 
 def limits(
-    learned: Any,
-    prob: float,
-    replicates: int,
-    generator: np.random.Generator,
-    total: float | None,
+    learned: Any, prob: float, replicates: int, generator: np.random.Generator, total: float | None
 ) -> tuple[FloatArray, FloatArray, np.ndarray]:
     """Return lower and upper limits of all parameters, and a mask of limits that may be too narrow.
 
@@ -170,11 +166,7 @@ def _centre(
 
 
 def _moved(
-    learned: Any,
-    space: Coordinates,
-    centre: FloatArray,
-    errors: FloatArray,
-    generator: np.random.Generator,
+    learned: Any, space: Coordinates, centre: FloatArray, errors: FloatArray, generator: np.random.Generator
 ) -> FloatArray:
     """Return the center with nonzero parameters moved by their error, and a few groups at 0 moved as probes."""
     noise = learned.standard_noise(generator)

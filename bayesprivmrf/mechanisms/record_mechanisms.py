@@ -40,13 +40,7 @@ from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, require_hashable
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.planning import (
-    LARGEST_HIDDEN,
-    Outlay,
-    about,
-    hidden_couplings,
-    outlay_preview,
-)
+from bayesprivmrf.planning import LARGEST_HIDDEN, Outlay, about, hidden_couplings, outlay_preview
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseDistribution, PrivacyGuarantee
 
 if TYPE_CHECKING:

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.errors import (
-    ArgumentError,
-    DataError,
-    NoiseWarning,
-    PrivacyError,
-)
+from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning, PrivacyError
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.query_noise import QueryNoise

@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import is_labeled, positive_finite, require, whole_number
-from bayesprivmrf.errors import (
-    ArgumentError,
-    DeclarationWarning,
-    ModelError,
-    ModelTooLargeError,
-)
+from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
 from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan

@@ -370,9 +370,7 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
     return grid
 
 
-def _public_part(
-    estimate: Any,
-) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
+def _public_part(estimate: Any) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
     """Return the public network, constants and bounds of an estimate."""
     try:
         return estimate.network, estimate.constants, estimate.bounds

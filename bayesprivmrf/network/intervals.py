@@ -128,10 +128,7 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
     if not lower <= upper:
         lower = upper = math.nan
     return BetaInterval(
-        lower=lower,
-        upper=upper,
-        open_below=lower == law.betas[0],
-        open_above=upper == law.betas[-1],
+        lower=lower, upper=upper, open_below=lower == law.betas[0], open_above=upper == law.betas[-1]
     )
 
 

@@ -119,10 +119,7 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(
-        cls,
-        J: Any,
-        nodes: Iterable[Hashable] | None = None,
-        field: ExternalField | float | None = None,
+        cls, J: Any, nodes: Iterable[Hashable] | None = None, field: ExternalField | float | None = None
     ) -> Self:
         """Return the Ising model with a given coupling matrix.
 

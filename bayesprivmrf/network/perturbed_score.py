@@ -21,11 +21,7 @@ from bayesprivmrf.checks import finite_pair, require, whole_number
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
-from bayesprivmrf.privacy.score_lattice import (
-    PerturbationConstants,
-    lattice_coupling,
-    lattice_offsets,
-)
+from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling, lattice_offsets
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -302,7 +302,7 @@ def by_kernel(codes: IntArray, formula: Callable[..., Any], *arrays: Any) -> Any
     return whole
 
 
-# Single numbers: the samplers compile these functions, which therefore call nothing but each other and `abs`
+# Single numbers: the samplers compile these functions, which may use `math` but cannot call each other
 
 
 def log_kernel(code, ratio):

@@ -28,11 +28,7 @@ _LATENT, _OBSERVED, _REPLICATED = COLORS[0], COLORS[2], "#bdbdbd"
 
 
 def noisy_against_posterior(
-    posterior: Posterior,
-    cliques: Sequence[Any] | None = None,
-    *,
-    prob: float = 0.9,
-    is_centred: bool = True,
+    posterior: Posterior, cliques: Sequence[Any] | None = None, *, prob: float = 0.9, is_centred: bool = True
 ) -> Figure:
     """Draw released noisy counts against the posterior of the true counts and against replicated noisy counts.
 

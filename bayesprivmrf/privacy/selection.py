@@ -229,8 +229,7 @@ class Exposure:
         which the range is half of r B: together :math:`1 + 2 (k - 2)/4 = k/2 \le k - 1` squares.
         """
         return cls(
-            squares=sum(k - 1 for k in cardinalities),
-            choices=sum(k * (k - 1) // 2 for k in cardinalities),
+            squares=sum(k - 1 for k in cardinalities), choices=sum(k * (k - 1) // 2 for k in cardinalities)
         )
 
     @classmethod

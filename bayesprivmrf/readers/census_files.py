@@ -20,14 +20,7 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseDistribution, Within
-from bayesprivmrf.readers.columns import (
-    Groups,
-    chosen_columns,
-    csv_columns,
-    number_of,
-    or_near,
-    query_of,
-)
+from bayesprivmrf.readers.columns import Groups, chosen_columns, csv_columns, number_of, or_near, query_of
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import measurements_by_noise, noise_of_variance
 

@@ -15,6 +15,7 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
+from bayesprivmrf.noise.kernels import KERNELS
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
 from bayesprivmrf.readers.columns import family, query_of, released, width_of
@@ -156,11 +157,11 @@ def from_opendp(
         measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
     for each in measured:
         one = _fields(each)
-        if kind.kernel is None:
+        if kind.kernel not in KERNELS:
             one_noise = noise_of_variance(kind, one.stddev * one.stddev)
-        else:  # OpenDP states the deviation of continuous noise: the scale, or for Laplace the scale times root two
-            root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
-            one_noise = kind(one.stddev / root)  # type: ignore[call-arg]
+        else:  # OpenDP states the deviation of continuous noise
+            scale = one.stddev / math.sqrt(KERNELS[kind.kernel].variance)
+            one_noise = kind(scale)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found.append(_measured(model, one, one_noise, order))
     return released(model, found, guarantee=guarantee, total=total)

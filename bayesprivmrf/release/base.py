@@ -22,14 +22,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import needs_kinds
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
-from bayesprivmrf.release.file import (
-    FACTS_VERSION,
-    LARGEST,
-    packed,
-    require_writable,
-    unpacked,
-    write_file,
-)
+from bayesprivmrf.release.file import FACTS_VERSION, LARGEST, packed, require_writable, unpacked, write_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,12 +34,7 @@ from bayesprivmrf.release.measurement import (
     statistics_content,
     total_estimates,
 )
-from bayesprivmrf.release.promises import (
-    dearer_than_promised,
-    facts_of,
-    promise_sentence,
-    whole_total,
-)
+from bayesprivmrf.release.promises import dearer_than_promised, facts_of, promise_sentence, whole_total
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork

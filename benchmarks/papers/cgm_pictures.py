@@ -46,11 +46,7 @@ def draw(name: str, table: pd.DataFrame) -> Figure:
 def _pathologies(table: Any) -> Figure:
     figure, axes = panels(3, is_shared=False)
     for axis, panel, y, title in zip(
-        axes,
-        "abc",
-        ("mse", "kl", "kl"),
-        ("error of the marginals", "projection", "ridge"),
-        strict=True,
+        axes, "abc", ("mse", "kl", "kl"), ("error of the marginals", "projection", "ridge"), strict=True
     ):
         rows = table[table["panel"] == panel]
         where = f"{rows['graph'].iloc[0]}, {rows['nodes'].iloc[0]} × {rows['states'].iloc[0]} states"

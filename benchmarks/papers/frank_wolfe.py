@@ -273,10 +273,7 @@ class PaperFrankWolfe(PrivateFrankWolfe):
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         # an audit knows choices by the exponential mechanism, and not the largest of noisy scores
         assert isinstance(plan.map, PaperRegressions)
-        return [
-            *self._total_outlay(plan),
-            replace(choices_outlay(plan.map, plan.map.cost, total), draws=()),
-        ]
+        return [*self._total_outlay(plan), replace(choices_outlay(plan.map, plan.map.cost, total), draws=())]
 
     def _guarantee(self, plan: FrankWolfePlan) -> PrivacyGuarantee:
         assert isinstance(plan.map, PaperRegressions)

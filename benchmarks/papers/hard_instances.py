@@ -123,13 +123,7 @@ def all_groups(variables: int, order: int, groups: int) -> Iterator[Groups]:
 
 
 def packing(
-    variables: int,
-    size: float,
-    groups: int,
-    *,
-    order: int = 2,
-    states: int = 2,
-    with_signs: bool = True,
+    variables: int, size: float, groups: int, *, order: int = 2, states: int = 2, with_signs: bool = True
 ) -> Iterator[Grouped]:
     """Iterate over the whole packing, the model without any coupling first; for few variables.
 

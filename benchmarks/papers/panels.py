@@ -17,10 +17,7 @@ if TYPE_CHECKING:
 MSNBC_LENGTH = 16
 """The first events of each visitor that are kept; shorter visits are left out."""
 
-_STATES = {
-    "msnbc": [str(state) for state in range(1, 18)],
-    "biofam": [str(state) for state in range(8)],
-}
+_STATES = {"msnbc": [str(state) for state in range(1, 18)], "biofam": [str(state) for state in range(8)]}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

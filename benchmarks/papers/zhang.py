@@ -15,14 +15,7 @@ from bayesprivmrf.errors import ArgumentError
 
 from .cells import Cell
 from .registry import FIGURES, DataName
-from .zhang_cells import (
-    ALGORITHMS,
-    CERTIFICATES,
-    AlgorithmCell,
-    GraphSearchCell,
-    MatchingCell,
-    StructureCell,
-)
+from .zhang_cells import ALGORITHMS, CERTIFICATES, AlgorithmCell, GraphSearchCell, MatchingCell, StructureCell
 from .zhang_learners import EXACT, TOLD
 
 METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")

@@ -109,10 +109,7 @@ def _monomial_error(learned: Any, model: Grouped, target: str) -> float:
     return max(error for members, error in errors.items() if len(members) == model.tables[0].ndim)
 
 
-CERTIFICATES = {
-    "margins": "StableStructure, margins",
-    "blocks": "BlockStructure (section 6)",
-}
+CERTIFICATES = {"margins": "StableStructure, margins", "blocks": "BlockStructure (section 6)"}
 
 _FEWEST, _MOST = 250, 1_000_000  # records from which and up to which a graph is asked for
 

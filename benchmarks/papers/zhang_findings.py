@@ -119,11 +119,7 @@ def _slopes(own: Any) -> dict[str, float]:
     middle, common = _middle(own)
     by_p = [(np.log(p), needed[p, rho]) for p, rho in needed if rho == common]
     by_rho = [(np.log(rho), needed[p, rho]) for p, rho in needed if p == middle]
-    return {
-        "p": _slope(by_p),
-        "1/error": -1 / lines[middle, common][0],
-        "rho": _slope(by_rho),
-    }
+    return {"p": _slope(by_p), "1/error": -1 / lines[middle, common][0], "rho": _slope(by_rho)}
 
 
 def _middle(own: Any) -> tuple[Any, Any]:

@@ -191,10 +191,7 @@ def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path,
         MODEL_OF_TWO, DATA[["a", "c"]], rng=1
     )
     learned.save(tmp_path / "learned.release")
-    for name, words in (
-        ("bare", "with a promise, got one"),
-        ("learned", "audit the mechanism instead"),
-    ):
+    for name, words in (("bare", "with a promise, got one"), ("learned", "audit the mechanism instead")):
         assert main(["audit", str(tmp_path / f"{name}.release")]) == 1
         assert words in " ".join(capsys.readouterr().err.split())
 
@@ -226,11 +223,7 @@ def test_made_up_records_keep_clear_of_impossible_cells():
     tied = ModelSpecification(
         domain=MODEL.domain,
         cliques=MODEL.cliques,
-        impossible=(
-            (("a", 0), ("b", "x")),
-            (("a", 1), ("b", "y")),
-            (("b", "z"), ("c", 0)),
-        ),
+        impossible=((("a", 0), ("b", "x")), (("a", 1), ("b", "y")), (("b", "z"), ("c", 0))),
     )
     for adjacency in Adjacency:
         for records in neighbors(tied, adjacency):
@@ -248,9 +241,7 @@ def test_a_model_that_allows_no_record_is_refused():
     pairs = (("a", "b"), ("b", "c"), ("a", "c"))
     differ = tuple(tuple((name, k) for name in pair) for pair in pairs for k in (0, 1))
     model = ModelSpecification(
-        domain=Domain.from_states({name: [0, 1] for name in "abc"}),
-        cliques=pairs,
-        impossible=differ,
+        domain=Domain.from_states({name: [0, 1] for name in "abc"}), cliques=pairs, impossible=differ
     )
     with pytest.raises(ModelError, match="must allow one of the first"):
         neighbors(model, Adjacency.REPLACE_ONE)

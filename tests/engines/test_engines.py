@@ -65,14 +65,7 @@ def test_a_seeded_release_is_that_of_pandas(engine, name, count, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"sat": "secret"},
-        {"age": 41},
-        {"sat": None},
-        {"dose": float("nan")},
-        {"ill": "lacks"},
-        {"Freq": -1},
-    ],
+    [{"sat": "secret"}, {"age": 41}, {"sat": None}, {"dose": float("nan")}, {"ill": "lacks"}, {"Freq": -1}],
     ids=str,
 )
 def test_refusals_are_those_of_pandas_and_hold_no_value(engine, change):

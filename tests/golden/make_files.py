@@ -183,11 +183,7 @@ def bounded_counts() -> Releases:
     ]
     yield "measurements-bounds", NoisyStatistics.from_measurements(network, given)
     persons = LaplaceStatistics(
-        epsilon=2.0,
-        person="who",
-        at_most=3,
-        grid=6,
-        queries=[q.table("smokes"), q.table("coughs", "ill")],
+        epsilon=2.0, person="who", at_most=3, grid=6, queries=[q.table("smokes"), q.table("coughs", "ill")]
     )
     rows = binary_records().assign(who=np.arange(600) * 7 % 400)
     yield "measurements-units", persons.release(declare(BINARY, CHAIN), rows, rng=10)

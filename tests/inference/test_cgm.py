@@ -20,12 +20,10 @@ from bayesprivmrf.release import NoisyStatistics
 
 CHAIN = specification({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]}, [("a", "b"), ("b", "c")])
 WIDE_LOOP = specification(
-    {name: list(range(4)) for name in "abcd"},
-    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
+    {name: list(range(4)) for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
 )
 LOOP = specification(
-    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1]},
-    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
+    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1]}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
 )
 
 

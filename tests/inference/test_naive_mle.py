@@ -20,8 +20,7 @@ from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 CYCLE = specification(
-    {"a": [0, 1], "b": [2, 1, 0], "c": [0, 1], "d": [0, 1]},
-    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
+    {"a": [0, 1], "b": [2, 1, 0], "c": [0, 1], "d": [0, 1]}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
 )
 
 

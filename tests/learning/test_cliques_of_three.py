@@ -213,8 +213,7 @@ def test_cliques_are_the_largest_sets_of_joined_variables_up_to_the_order(order)
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [{"order": 3}, {"structure": "graph", "order": 1}, {"structure": "graph", "order": 5}],
+    "settings", [{"order": 3}, {"structure": "graph", "order": 1}, {"structure": "graph", "order": 5}]
 )
 def test_orders_out_of_range_are_refused(settings):
     with pytest.raises(ArgumentError, match="`order`"):

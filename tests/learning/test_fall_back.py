@@ -160,11 +160,7 @@ def test_the_noise_of_merged_means_is_that_of_the_sums():
     variance = np.random.default_rng(1).uniform(1.0, 5.0, (3, 4))
     table = NoisyTable(scope=(0, 1), values=np.zeros((3, 4)), variance=variance)
     rows, columns, even = contrasts(3) ** 2, contrasts(4) ** 2, [np.ones((k, 1)) for k in (3, 4)]
-    for subset, left, right in (
-        ((0,), rows, even[1]),
-        ((1,), even[0], columns),
-        ((0, 1), rows, columns),
-    ):
+    for subset, left, right in (((0,), rows, even[1]), ((1,), even[0], columns), ((0, 1), rows, columns)):
         precision = effect_precision((3, 4), [table], subset)
         np.testing.assert_allclose(1 / precision, (left.T @ variance @ right).ravel())
 
@@ -204,11 +200,6 @@ def test_the_first_fit_stays_if_no_smaller_one_is_trusted():
 
 def test_two_states_are_not_merged():
     targets = targets_of()
-    two = replace(
-        targets,
-        cardinalities=(2, 2, 2),
-        single=[np.array([0.7])] * 3,
-        pair=[np.zeros((1, 1))] * 3,
-    )
+    two = replace(targets, cardinalities=(2, 2, 2), single=[np.array([0.7])] * 3, pair=[np.zeros((1, 1))] * 3)
     failed = made("not trusted")
     assert fall_back(two, failed, lambda _: failed, lambda *_: made("converged")) is failed

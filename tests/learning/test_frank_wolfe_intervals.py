@@ -117,12 +117,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"steps": 30},
-        {"order": 3},
-        *again({"single_share": 0}, {"rho": 0.001}),
-    ],
+    "settings", [{"steps": 30}, {"order": 3}, *again({"single_share": 0}, {"rho": 0.001})]
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(settings):

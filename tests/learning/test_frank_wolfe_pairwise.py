@@ -265,12 +265,7 @@ def test_tables_of_unequal_alphabets_are_recovered(kind):
     states = (3, 2, 1, 4)
     W, theta, codes, counts = pairwise_sample(9, states, 1.0, 10**6)
     fitted = kind(
-        cardinalities=states,
-        eligible=~np.eye(4, dtype=bool),
-        width=1.0,
-        rho=100.0,
-        adjacency=ADD,
-        steps=300,
+        cardinalities=states, eligible=~np.eye(4, dtype=bool), width=1.0, rho=100.0, adjacency=ADD, steps=300
     )
     found, fields = fitted.learn(codes, counts, None, source(10))
     assert np.abs(W).max() > 0.2

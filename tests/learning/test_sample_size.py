@@ -199,13 +199,7 @@ P, WIDTH, RECORDS, RHO, DRAWS = 32, 1.0, 900, 1e-4, 8
 
 @pytest.mark.parametrize(
     "method",
-    [
-        zhang_learners.EXACT,
-        zhang_learners.TOLD,
-        "ParityQueries",
-        "PrivateFrankWolfe",
-        "SelectMeasure",
-    ],
+    [zhang_learners.EXACT, zhang_learners.TOLD, "ParityQueries", "PrivateFrankWolfe", "SelectMeasure"],
 )
 def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(method):
     bound = fingerprinting_error(P, WIDTH, RECORDS, promise(rho=RHO))

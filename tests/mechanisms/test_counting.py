@@ -102,8 +102,7 @@ def test_an_empty_frame_counts_zero(kind):
 
 @frames
 @pytest.mark.parametrize(
-    ("variable", "value"),
-    [("text", "q"), ("whole", 11), ("wide", 3), ("real", 0.75), ("one", "other")],
+    ("variable", "value"), [("text", "q"), ("whole", 11), ("wide", 3), ("real", 0.75), ("one", "other")]
 )
 def test_an_undeclared_value_is_an_error_that_names_the_column_and_no_value(kind, variable, value):
     columns = records(300)

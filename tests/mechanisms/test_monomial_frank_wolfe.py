@@ -133,8 +133,6 @@ def test_what_does_not_fit_is_refused_before_the_records_are_read():
     three = bpm.declare(states={"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]})
     with pytest.raises(ModelError, match="two states"):
         PrivateFrankWolfe(rho=1.0, width=1.0, order=3).release(three, None)
-    many = bpm.declare(
-        states={v: [0, 1] for v in range(120)},
-    )
+    many = bpm.declare(states={v: [0, 1] for v in range(120)})
     with pytest.raises(ModelTooLargeError, match="smaller order"):
         PrivateFrankWolfe(rho=1.0, width=1.0, order=5).release(many, None)

@@ -284,13 +284,7 @@ def test_the_command_line_takes_persons(tmp_path, capsys):
     people().to_csv(tmp_path / "data.csv", index=False)
     states = "\n".join(f'[variables.m{t}]\nstates = ["h", "w"]' for t in (1, 2, 3))
     (tmp_path / "model.toml").write_text(f'cliques = [["m1", "m2"], ["m2", "m3"]]\n{states}\n')
-    arguments = [
-        str(tmp_path / "data.csv"),
-        "--model",
-        str(tmp_path / "model.toml"),
-        "--epsilon",
-        "1",
-    ]
+    arguments = [str(tmp_path / "data.csv"), "--model", str(tmp_path / "model.toml"), "--epsilon", "1"]
     out = tmp_path / "out.release"
     main(["release", *arguments, "--set", "person=id", "--set", "at_most=2", "--out", str(out), "--json"])
     said = json.loads(capsys.readouterr().out)

@@ -100,11 +100,7 @@ def test_it_says_exact_and_unprotected_wherever_it_is_shown():
     network = bpm.declare({"u": FOUR, "v": FOUR}, [("u", "v")])
     solution = reference(network, records("uv", 100, seed=1))
     assert solution.guarantee is None
-    shown = [
-        repr(solution),
-        str(solution.marginal("u")),
-        solution.sample(3, rng=1).attrs,
-    ]
+    shown = [repr(solution), str(solution.marginal("u")), solution.sample(3, rng=1).attrs]
     figure = marginal_forest({"uniform": bpm.uniform_solution(network)}, ["u", "v"], truth=solution)
     shown.append([text.get_text() for text in figure.legends[0].get_texts()])
     for text in shown:

@@ -149,7 +149,7 @@ CASES = {
             source=EveryRecord,
             spent=spent_on_samples,
             most_others=1,
-        ),
+        )
     ],
     "DPSGDSearch": [
         Case(
@@ -159,7 +159,7 @@ CASES = {
             source=EveryRecord,
             spent=spent_on_samples,
             most_others=1,
-        ),
+        )
     ],
     "StableStructure": [
         Case(least=0.999),

@@ -96,11 +96,7 @@ def test_scales_are_the_stated_formulas(adjacency, factor):
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.lists(st.floats(0.01, 100), min_size=1, max_size=5),
-    st.floats(1e-6, 50),
-    st.sampled_from([1, 2]),
-)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=5), st.floats(1e-6, 50), st.sampled_from([1, 2]))
 def test_the_promise_never_exceeds_the_budget_by_one_unit_in_the_last_place(weights, budget, sensitivity):
     shares = [weight / sum(weights) for weight in weights]
     assert promised_loss(discrete_laplace_laws(shares, budget, sensitivity), sensitivity) <= budget

@@ -92,11 +92,7 @@ def test_a_mechanism_that_lacks_a_hook_cannot_be_made():
             {"epsilon": 1.0, "rho": 1.0},
             "no setting `rho`; it must be given `epsilon`, and",
         ),
-        (
-            SelectMeasure,
-            {"epsilon": 1.0},
-            "no setting `epsilon`; it must be given `rho`, and takes",
-        ),
+        (SelectMeasure, {"epsilon": 1.0}, "no setting `epsilon`; it must be given `rho`, and takes"),
         (DPSGD, {"rho": 1.0}, "must be given `epsilon`, `delta`, and takes .*`steps`"),
         (ExactStatistics, {"rho": 1.0}, "must be given none"),
     ],

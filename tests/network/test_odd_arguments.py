@@ -13,12 +13,7 @@ from scipy import sparse
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import (
-    EstimateLaw,
-    IsingNetwork,
-    PseudoLikelihood,
-    quantile_curves,
-)
+from bayesprivmrf.network import EstimateLaw, IsingNetwork, PseudoLikelihood, quantile_curves
 
 NETWORK = IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
 SPINS = np.array([1, -1, 1, 1], dtype=np.int8)

@@ -126,10 +126,7 @@ def valued(value):
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        (
-            {"add_exactly": lambda law, counts, words: counts},
-            "got none, or equal noise for different words",
-        ),
+        ({"add_exactly": lambda law, counts, words: counts}, "got none, or equal noise for different words"),
         (
             {"add_exactly": lambda law, counts, words: counts + 1},
             "got none, or equal noise for different words",

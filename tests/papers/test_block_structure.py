@@ -14,12 +14,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
-from benchmarks.papers.block_structure import (
-    BlockStructure,
-    answers_of_blocks,
-    enough_blocks,
-    most_frequent,
-)
+from benchmarks.papers.block_structure import BlockStructure, answers_of_blocks, enough_blocks, most_frequent
 
 SIZE = 36 * 600
 ANSWERS = (None, (), ((0, 2),))

@@ -14,16 +14,7 @@ import pytest
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.inference import Status
-from benchmarks.papers import (
-    FIGURES,
-    SequenceCell,
-    cgm,
-    cgm_cells,
-    find_networks,
-    graphs,
-    reproduce,
-    run,
-)
+from benchmarks.papers import FIGURES, SequenceCell, cgm, cgm_cells, find_networks, graphs, reproduce, run
 from benchmarks.papers.cgm_findings import finding
 from benchmarks.papers.command import main
 from benchmarks.papers.panels import SimulatedPanel

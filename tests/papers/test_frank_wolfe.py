@@ -126,12 +126,7 @@ def test_tight_noise_and_steps_err_half_as_much_as_the_paper_at_the_same_setting
 
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"adjacency": "add-or-remove-one"},
-        {"single_share": 0.1},
-        {"method": "softmax"},
-        {"order": 3},
-    ],
+    [{"adjacency": "add-or-remove-one"}, {"single_share": 0.1}, {"method": "softmax"}, {"order": 3}],
     ids=lambda settings: next(iter(settings)),
 )
 def test_settings_that_the_paper_lacks_are_refused(settings):

@@ -101,12 +101,7 @@ def small_truth(seed=1):
 
 
 SMALL_AXES = {"hhgq": 2, "votingage": 2, "cenrace": 3}
-SMALL_VARIANCES = {
-    "total": 4.0,
-    "cenrace": 9.0,
-    "votingage * cenrace": 6.25,
-    "detailed": 4.0,
-}
+SMALL_VARIANCES = {"total": 4.0, "cenrace": 9.0, "votingage * cenrace": 6.25, "detailed": 4.0}
 
 
 def level_sums(truth, length):

@@ -95,12 +95,7 @@ def test_laws_may_differ_from_row_to_row():
     laws = ["discrete-gaussian"] * 2 + ["none"] * 3 + ["laplace"] * 6
     scales = ["1"] * 2 + [""] * 3 + ["2"] * 5 + ["4"]
     release = read_counts(NETWORK, changed(law=laws, scale=scales))
-    assert [m.noise for m in release.measurements] == [
-        DiscreteGaussian(1),
-        NoNoise(),
-        Laplace(2),
-        Laplace(4),
-    ]
+    assert [m.noise for m in release.measurements] == [DiscreteGaussian(1), NoNoise(), Laplace(2), Laplace(4)]
     assert [len(m.values) for m in release.measurements] == [2, 3, 5, 1]
 
 

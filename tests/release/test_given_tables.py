@@ -106,12 +106,7 @@ def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
     ("tables", "noise", "error", "message"),
     [
         ({"a": [1, 2]}, Laplace(1.0), ModelError, "entry for the clique"),
-        (
-            {("a", "b"): PAIRS, ("a", "z"): [1]},
-            Laplace(1.0),
-            ModelError,
-            "or inside one, got",
-        ),
+        ({("a", "b"): PAIRS, ("a", "z"): [1]}, Laplace(1.0), ModelError, "or inside one, got"),
         ({("a", "b"): PAIRS, "b": [1, 2]}, Laplace(1.0), ModelError, r"shape \(3,\)"),
         ({("a", "b"): PAIRS, "a": [1, 2]}, {"a": Laplace(1.0)}, ModelError, "entry for the table"),
         ([(("a", "b"), PAIRS)], [Laplace(1.0)] * 2, ArgumentError, "each of the 1 tables"),

@@ -80,9 +80,7 @@ def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
         assert NoisyStatistics.from_tables(network, {("sat", "sex"): table}, noise=Laplace(1.0)) == wanted
     with pytest.raises(ModelError, match="leave out the margins"):
         NoisyStatistics.from_tables(
-            network,
-            {("sat", "sex"): pd.crosstab(people.sat, people.sex, margins=True)},
-            noise=Laplace(1.0),
+            network, {("sat", "sex"): pd.crosstab(people.sat, people.sex, margins=True)}, noise=Laplace(1.0)
         )
 
 

@@ -185,10 +185,7 @@ def test_the_number_of_records_weighs_every_measurement_that_tells_it_by_its_pre
         q.parities(1): ([19.0, *[1.0] * 6], 19.0, 8.0),
         q.weighted("a", matrix=[[2, 2, 2], [0, 1, 0]]): ([30.0, 5.0], 15.0, 8.0 / 4),
     }
-    untold = {
-        q.parities(1, with_empty=False): [1.0] * 6,
-        q.weighted("a", matrix=[[1, 1, 0]]): [3.0],
-    }
+    untold = {q.parities(1, with_empty=False): [1.0] * 6, q.weighted("a", matrix=[[1, 1, 0]]): [3.0]}
     given = {query: values for query, (values, _, _) in told.items()} | untold
     release = NoisyStatistics.from_measurements(
         three, [Measurement(k, v, Laplace(2.0)) for k, v in given.items()]

@@ -119,10 +119,7 @@ class Eliminated:
     """
 
     def __init__(
-        self,
-        effects: Effects,
-        generator: np.random.Generator | None = None,
-        fixed: Fixed = NOTHING_FIXED,
+        self, effects: Effects, generator: np.random.Generator | None = None, fixed: Fixed = NOTHING_FIXED
     ) -> None:
         self._effects, self._generator, self._fixed = effects, generator, fixed
         self._scopes = (*fixed.scopes, *effects.scopes)

@@ -37,11 +37,7 @@ from bayesprivmrf.inference.transitions.mode import (
     transition_mode,
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import (
-    TransitionSolution,
-    delta_bounds,
-    delta_errors,
-)
+from bayesprivmrf.inference.transitions.solution import TransitionSolution, delta_bounds, delta_errors
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.domain import Given, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
@@ -212,10 +208,7 @@ class NoiseAwareMAP:
 
     @one_blas_thread()
     def fit(
-        self,
-        releases: NoisyStatistics | Sequence[NoisyStatistics],
-        *,
-        population: Population = "one",
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"
     ) -> NoiseAwareSolution | TransitionSolution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 

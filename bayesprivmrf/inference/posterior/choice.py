@@ -89,7 +89,7 @@ class Choice:
     is_plain: bool = True
 
     def formulation(self) -> Formulation:
-        """Return the requested formulation or, with ``"auto"``, the suitable one with the least forecast work.
+        """Return the requested formulation or, with ``"auto"``, the first suitable one.
 
         Raises
         ------

@@ -1,8 +1,4 @@
 from .mode import transition_mode
 from .rows import NoisySums, TransitionRows
 
-__all__ = [
-    "NoisySums",
-    "TransitionRows",
-    "transition_mode",
-]
+__all__ = ["NoisySums", "TransitionRows", "transition_mode"]

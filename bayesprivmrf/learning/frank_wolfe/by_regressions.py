@@ -81,11 +81,7 @@ def singles_plan(cardinalities: tuple[int, ...], law: DiscreteGaussian) -> Measu
 
 
 def fit_fields(
-    measured: Measured,
-    plan: MeasurementPlan,
-    total: float,
-    couplings: Fixed,
-    begin: FloatArray | None = None,
+    measured: Measured, plan: MeasurementPlan, total: float, couplings: Fixed, begin: FloatArray | None = None
 ) -> FittedFields:
     """Return the fields for which the model has the measured margins.
 

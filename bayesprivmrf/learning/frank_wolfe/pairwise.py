@@ -192,10 +192,7 @@ class PairwiseByRegressions(ByRegressions):
         eligible = np.zeros((p, p), dtype=bool)
         eligible[rows, columns] = eligible[columns, rows] = True
         return cls(
-            cardinalities=basis,
-            eligible=eligible,
-            is_ising=content.truth("is_ising"),
-            **cls._common(content),
+            cardinalities=basis, eligible=eligible, is_ising=content.truth("is_ising"), **cls._common(content)
         )
 
     def _run(

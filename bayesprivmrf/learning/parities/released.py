@@ -15,12 +15,7 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.monomials import (
-    LearnedMonomials,
-    by_monomial,
-    restored_sets,
-    sets_content,
-)
+from bayesprivmrf.learning.models.monomials import LearnedMonomials, by_monomial, restored_sets, sets_content
 from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification

@@ -56,12 +56,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.rounds.fit import (
-    RoundFit,
-    carried,
-    fit_tables,
-    maximal,
-)
+from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal
 from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, parts_of
 from bayesprivmrf.mechanisms.select_measure.misfits import (

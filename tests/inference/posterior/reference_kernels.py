@@ -152,20 +152,7 @@ def _draw_rows(rng, likelihood, prior, counts):
 
 @njit(cache=True)
 def hyper_dirichlet_chain(
-    likelihood,
-    prior,
-    strides,
-    cardinalities,
-    low,
-    high,
-    start,
-    sweeps,
-    thin,
-    rng,
-    out_m,
-    out_n,
-    out_t,
-    out_s,
+    likelihood, prior, strides, cardinalities, low, high, start, sweeps, thin, rng, out_m, out_n, out_t, out_s
 ):
     x, counts, histogram = _begin(rng, likelihood, start, high)
     total, scales = start, np.zeros(0)
@@ -229,20 +216,7 @@ def _sweep_scales(rng, prior, theta, log_scales):
 
 @njit(cache=True)
 def log_linear_chain(
-    likelihood,
-    prior,
-    strides,
-    cardinalities,
-    low,
-    high,
-    start,
-    sweeps,
-    thin,
-    rng,
-    out_m,
-    out_n,
-    out_t,
-    out_s,
+    likelihood, prior, strides, cardinalities, low, high, start, sweeps, thin, rng, out_m, out_n, out_t, out_s
 ):
     x, counts, histogram = _begin(rng, likelihood, start, high)
     total, theta = start, np.zeros(prior.design.shape[1])

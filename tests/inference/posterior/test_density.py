@@ -57,7 +57,8 @@ def require_exact(density, seed=1):
     """The pullback of random derivatives, against differences of the forward answers."""
     rng = np.random.default_rng(seed)
     position = rng.uniform(-1, 1, density.size)
-    by_latent = rng.normal(size=density.latent_size) / np.maximum(1, np.abs(density.forward(position)[0]))
+    latent = density.forward(position)[0]
+    by_latent = rng.normal(size=latent.size) / np.maximum(1, np.abs(latent))
 
     def combined(at):
         latent, prior = density.forward(at)

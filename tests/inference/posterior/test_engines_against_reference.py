@@ -58,10 +58,7 @@ CYCLE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c"
 
 @pytest.mark.parametrize(
     ("model", "law", "records", "total", "alpha"),
-    [
-        (CHAIN, Gaussian(4.0), 120, None, 0.5),
-        (UNEQUAL, DiscreteLaplace(2.0), 100, 100, 1.0),
-    ],
+    [(CHAIN, Gaussian(4.0), 120, None, 0.5), (UNEQUAL, DiscreteLaplace(2.0), 100, 100, 1.0)],
     ids=["chain, private", "unequal, public"],
 )
 def test_hyper_dirichlet_posterior_is_that_of_latent_records(model, law, records, total, alpha):

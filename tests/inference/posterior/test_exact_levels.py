@@ -180,11 +180,7 @@ def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables
 
 @pytest.mark.parametrize(
     "known",
-    [
-        {"exact": [OF_REGIONS]},
-        {"exact": [OF_REGIONS], "within": [q.table("area")]},
-        {"exact": [IN_REGIONS]},
-    ],
+    [{"exact": [OF_REGIONS]}, {"exact": [OF_REGIONS], "within": [q.table("area")]}, {"exact": [IN_REGIONS]}],
     ids=["regions", "regions, areas within bounds", "regions by illness"],
 )
 def test_records_beside_held_sums_of_larger_areas_have_it_too(known):

@@ -90,8 +90,7 @@ def test_an_unknown_number_of_records_too(kind):
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [kind if kind == "weighted" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+    "kind", [kind if kind == "weighted" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )  # all of them together are in the next test
 def test_records_of_a_cycle_too(kind):
     evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))

@@ -29,6 +29,9 @@ from bayesprivmrf.inference.posterior.records.moves import (
     weigh_all,
 )
 
+# Number of moves of N by many records in a sweep, where an engine has them
+FAR = 4
+
 
 @njit(nogil=True, **INNER)
 def take(records, state, data, rng):

@@ -1,4 +1,4 @@
-r"""Compiled moves of the potentials and their prior scales, and sweeps of all moves.
+r"""Compiled moves of the potentials, their prior scales and the number of records, and sweeps of all moves.
 
 **Potentials and scales given the records.** Given the records' statistics :math:`s = D^T n`, the potentials have the
 log-concave density :math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`. They move by Metropolis-corrected Hamiltonian
@@ -13,6 +13,9 @@ record, this number is uniform between two cumulative sums of its row; under the
 number gives another record. The acceptance depends on the noise density of the new tables and on the prior of the
 potentials (Papaspiliopoulos, Roberts and Sköld 2007). Proposals are autoregressive in coordinates in which the
 posterior is nearly standard normal (`Whitening`); their size is adapted during tuning.
+
+**N** moves by many records at once: births are drawn from p_β, deaths take random records, and the acceptance depends
+on the noise.
 
 References
 ----------
@@ -31,9 +34,9 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition
-from bayesprivmrf.inference.posterior.records.births import first_records, move_total
+from bayesprivmrf.inference.posterior.records.births import FAR, first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
-from bayesprivmrf.inference.posterior.records.moves import move_records, sum_rows
+from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
 
@@ -226,10 +229,45 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         step[2] = min(step[2] * math.exp((chance - 0.3) / math.sqrt(step[3])), 1.0)
 
 
+@njit(nogil=True, **INNER)
+def move_total_far(reach, bounds, records, total, state, data, rng):
+    """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; return the new number of records."""
+    counts, sums = state.trial_counts, state.trial_sums
+    put(state.values, state.shapes)
+    put(state.totals, state.wholes)
+    for _ in range(FAR):
+        by = 1 + int(reach * math.exp(-3.0 * rng.random()) * rng.random())
+        if rng.random() < 0.5:
+            by = -by
+        if not bounds[0] <= total + by <= min(bounds[1], records.shape[0]):
+            continue
+        # births: draw records from p_β
+        put(counts, state.counts)
+        for k in range(total, total + by):
+            draw_record(records[k], state, data, rng)
+            for cell in records[k]:
+                counts[cell] += 1
+        # deaths: swap random records with the last ones, which are then dropped
+        for k in range(total - 1, total + by - 1, -1):
+            other = int(rng.random() * (k + 1))
+            for place in range(records.shape[1]):
+                cell = records[other, place]
+                records[other, place] = records[k, place]
+                records[k, place] = cell
+                counts[cell] -= 1
+        gain = math.log(total / (total + by)) - log_density(state.counts, sums, data)
+        gain += log_density(counts, sums, data)
+        if math.log(rng.random()) < gain:
+            total += by
+            put(state.counts, counts)
+            put(state.sums, sums)
+    return total
+
+
 @kept()
 def advance_effects(
-    total, moves, births, bounds, wanted, records, tables, beta, log_scales, step, is_tuning, state, data, effects,
-    plan, rng, sweeps,
+    total, moves, births, reach, bounds, wanted, records, tables, beta, log_scales, step, is_tuning, state, data,
+    effects, plan, rng, sweeps,
 ):  # fmt: skip
     """Sweep records, their number, the potentials and their scales in place, and return the number of records.
 
@@ -245,6 +283,8 @@ def advance_effects(
         # records given the potentials
         move_records(moves, records, total, state, data, rng)
         total = move_total(births, bounds, records, total, state, data, rng)
+        if reach:
+            total = move_total_far(reach, bounds, records, total, state, data, rng)
         # potentials and scales given the records
         _, statistics = _tables(state.counts, effects, plan)
         moved = _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng)

@@ -100,9 +100,14 @@ class NormalEffects(RecordEngine):
     @cached_property
     def preliminary(self) -> LatentPrior:
         """Preliminary estimate that scales the steps of the potentials; it gives exact sums normal noise."""
+        latent = self.relaxed.latent
         if not self.keeps_sums:
-            return self.relaxed.latent
-        return replace(self.relaxed.latent, evidence=_softened(self.evidence))
+            return latent
+        noise = tuple(
+            law if law.variance > 0 and law.kernel != "within" else Gaussian(max(law.standard_deviation, 1.0))
+            for law in self.evidence.noise
+        )
+        return replace(latent, evidence=replace(self.evidence, noise=noise))
 
     @cached_property
     def effects(self) -> EffectData:
@@ -161,6 +166,13 @@ class NormalEffects(RecordEngine):
             return unused
         return Whitening.of(observed, precision, mode.coordinates, prior.levels, prior.count)
 
+    @cached_property
+    def reach(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
+        # such moves would violate exact sums
+        error = 0.0 if self.total is not None or self.keeps_sums else self.evidence.total_standard_error
+        return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
+
     def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw potentials and scales near the preliminary estimate."""
         rough, latent = self.preliminary, self.relaxed.latent
@@ -180,7 +192,7 @@ class NormalEffects(RecordEngine):
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number, the potentials and their scales."""
         return advance_effects(
-            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent,
+            chain.total, self.moves, self.births, self.reach, self.total_bounds, chain.wanted, chain.latent,
             chain.kept["counts"], chain.kept["coordinates"], chain.kept["log_scale"], chain.parts["step"],
             chain.is_tuning, chain.state, self.data, self.effects, self.relaxed.latent.plan.data, chain.rng, sweeps,
         )  # fmt: skip
@@ -197,17 +209,6 @@ class NormalEffects(RecordEngine):
         for place in np.ndindex(total.shape):
             marginals[place] = self.relaxed.latent.plan.moments(effects[place])[1]
         return self.relaxed.finished(effects, marginals, counts, total, draws["log_scale"])
-
-
-def _softened(evidence: Evidence) -> Evidence:
-    """Return the same numbers with normal noise in place of bounds and exactness, to scale steps."""
-    distributions = [
-        distribution
-        if distribution.variance > 0 and distribution.kernel != "within"
-        else Gaussian(max(distribution.standard_deviation, 1.0))
-        for distribution in evidence.noise
-    ]
-    return replace(evidence, noise=tuple(distributions))
 
 
 class EffectData(NamedTuple):

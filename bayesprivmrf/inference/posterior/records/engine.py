@@ -26,6 +26,7 @@ from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
 from bayesprivmrf.inference.posterior.measured import MeasuredCells, log_likelihoods
+from bayesprivmrf.inference.posterior.records.births import FAR
 from bayesprivmrf.inference.posterior.records.bounds import CONTRADICTION, noiseless_numbers
 from bayesprivmrf.inference.posterior.records.chains import (
     MOVES,
@@ -229,6 +230,8 @@ class RecordEngine(ABC):
         # the ends are arbitrary
         return int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
 
+    reach = 0  # largest change of N in one move of an engine that moves it by many records
+
     # memory and work
 
     @property
@@ -259,7 +262,7 @@ class RecordEngine(ABC):
             total=total,
             latent=np.zeros((total if self.is_listed else self.moves, len(self.forest.tables)), np.int32),
             state=state,
-            births=self.births if self.is_listed else 0,
+            births=self.births + FAR * self.reach if self.is_listed else 0,
             parts=parts,
             wanted=wanted,
         )

@@ -32,12 +32,7 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, by_reference, kept
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.forest import (
-    JunctionForest,
-    draw_log_rows,
-    draw_tables,
-    effects_of,
-)
+from bayesprivmrf.inference.posterior.forest import JunctionForest, draw_log_rows, draw_tables, effects_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts

@@ -139,11 +139,6 @@ class Density:
             for name, start, stop in zip(self.shapes, [0, *stops], stops, strict=False)
         }
 
-    @property
-    def latent_size(self) -> int:
-        """Number of latent numbers."""
-        return max(place.stop for place in self.places.values())
-
     @cached_property
     def given(self) -> IntArray:
         """Argument `given` of the C function for the log posterior density; the data must outlive every call."""
@@ -165,7 +160,7 @@ class Density:
 
     def forward(self, position: FloatArray) -> tuple[FloatArray, float]:
         """Return the latent numbers at a position, and the log prior density of the position."""
-        latent = np.empty(self.latent_size)
+        latent = np.empty(max(place.stop for place in self.places.values()))
         return latent, self._call(position, latent, place=0)[0]
 
     def pullback(self, position: FloatArray, by_latent: FloatArray, by_prior: float) -> FloatArray:
@@ -176,7 +171,7 @@ class Density:
         position
             Position of the sampler, shape (size,).
         by_latent
-            Derivatives with respect to the latent numbers, shape (latent_size,).
+            Derivatives with respect to the latent numbers, shape of `forward`'s first result.
         by_prior
             Derivative with respect to the log prior density.
         """

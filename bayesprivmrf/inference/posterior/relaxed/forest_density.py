@@ -54,12 +54,7 @@ from bayesprivmrf.inference.posterior.relaxed.rows import (
     row_coordinates_pullback,
     row_weights,
 )
-from bayesprivmrf.inference.posterior.shape_prior import (
-    ShapeData,
-    row_shapes,
-    row_shapes_pullback,
-    turned,
-)
+from bayesprivmrf.inference.posterior.shape_prior import ShapeData, row_shapes, row_shapes_pullback, turned
 
 # types of the arrays that `_visit` takes apart
 KINDS = (
