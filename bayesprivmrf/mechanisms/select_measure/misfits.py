@@ -84,7 +84,8 @@ def independent_misfits(
     -----
     Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as in `expected_counts`.
     """
-    states = [len(each) for each in shares]
+    # columns are contiguous, so that they are not copied for each variable
+    codes, states = np.asfortranarray(codes), [len(each) for each in shares]
     found = np.zeros((len(states), len(states)), dtype=np.int64)
     for u in range(len(states) - 1):
         pairs = [(u, v) for v in range(u + 1, len(states))]
