@@ -44,7 +44,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 # the most that each figure may be, and the least
 MOST = {
-    "code lines": 29_500,
+    "code lines": 30_500,  # 29,500 for the library of November 2026, and 1,000 for the checks at its edges
     "files": 290,
     "files of the posterior": 40,
     "code lines of the posterior": 5_400,
