@@ -190,6 +190,7 @@ def match_marginals(
     from scipy.sparse import eye_array
 
     free, full = np.isfinite(base), base.copy()
+    is_plain = basis is None and bool(free.all())  # β is then θ - θ_0 itself
     if basis is None:  # each cell by itself
         basis = eye_array(engine.size, format="csr")
         start = None if start is None else np.where(free, start, 0.0) - np.where(free, base, 0.0)
@@ -199,9 +200,9 @@ def match_marginals(
     weight = np.broadcast_to(np.asarray(ridge, dtype=float), wanted.size)
 
     def means_at(beta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = base[free] + rows @ beta
+        full[free] = base[free] + (beta if is_plain else rows @ beta)
         log_partition, marginals = engine.marginals(full)
-        return log_partition, columns @ marginals[free]
+        return log_partition, marginals if is_plain else columns @ marginals[free]
 
     begin = np.zeros(len(wanted)) if start is None else start
     search = {"gradient_tolerance": tolerance, "iterations": iterations}

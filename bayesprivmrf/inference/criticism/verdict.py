@@ -1,4 +1,4 @@
-r"""What a release says against an estimate, and against itself; the status of a fit after these tests.
+r"""Tests of a release against an estimate, and against itself; the status of a fit after these tests.
 
 Released numbers are tested against each other first, whatever the model, by margins that several tables share; then
 the model is tested (`misfit`, `noise_misfit`).

@@ -60,6 +60,8 @@ from bayesprivmrf.model.tables import FloatArray
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 
 
+# Renewals after which a search without any evidence for its scales is given up
+_FIRST_ROUNDS = 4
 # the grid of the search for a scale by the lower bound
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 
@@ -177,8 +179,11 @@ class Search(Objective):
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.is_dense:
             return self.settle(start, scales, is_learning=self.settings.scale is None)
-        mode = self.settle(start, scales, is_learning=True)
+        mode = self.settle(start, scales, is_learning=True, is_on_trial=True)
         trust = self._trust(mode)
+        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < self.settings.rounds:
+            mode = self.settle(mode.point, mode.log_scales, is_learning=True)
+            trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
             # the two answers are mixed, so that the estimate does not jump where trust runs out
@@ -219,7 +224,9 @@ class Search(Objective):
 
     # one expansion after the other
 
-    def settle(self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool) -> Mode:
+    def settle(
+        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
+    ) -> Mode:
         """Repeat optimization and expansion until the point no longer moves, and return the mode."""
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
         expansion = Expansion(self, point, log_scales, None)
@@ -230,8 +237,14 @@ class Search(Objective):
                 status = ended
             if ended is Status.DIVERGED or last == settings.rounds:
                 break
+            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
+            if is_on_trial and last == _FIRST_ROUNDS:
+                found = self._mode(point, log_scales, expansion, status, last)
+                if self._trust(found) == 0:
+                    return found
             last, before, held = last + 1, log_scales, expansion
-            share = 1 / max(last - 2, 1)  # shrinking shares end a cycle between point and widths
+            since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
+            share = 1 / max(since - 2, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
@@ -239,6 +252,12 @@ class Search(Objective):
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
                 status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
                 break
+        return self._mode(point, log_scales, expansion, status, last)
+
+    def _mode(
+        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion, status: Status, rounds: int
+    ) -> Mode:
+        """Return the mode at a point, with the evidence of its expansion where that is formed."""
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
         if (dense := curvature.formed) is not None:
@@ -254,7 +273,7 @@ class Search(Objective):
             log_scales=log_scales,
             curvature=curvature,
             status=status,
-            rounds=last,
+            rounds=rounds,
             evaluations=self.evaluations,
             log_evidence=log_evidence,
         )
