@@ -357,7 +357,7 @@ class OneRegression(PairwiseByPairs):
 
     @property
     def reference(self) -> float:
-        """Return the reference 2: the first score of an effect w on the log odds is n w / 2 times the largest residual."""
+        """Return the reference 2: the first score of a log odds effect w is n w / 2 times the largest residual."""
         return 2.0
 
     @cached_property
