@@ -10,7 +10,13 @@ from bayesprivmrf.kinds import installed
 # entry points by which other packages register estimators
 ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
 # the library's estimators, by the names of the command line
-_OWN = {"naive-mle": "NaiveMLE", "cgm": "CGM", "noise-aware": "NoiseAwareMAP", "posterior": "LatentCounts"}
+_OWN = {
+    # one a line, so that a new one is one line more
+    "naive-mle": "NaiveMLE",
+    "cgm": "CGM",
+    "noise-aware": "NoiseAwareMAP",
+    "posterior": "LatentCounts",
+}
 
 
 def estimator_names() -> tuple[str, ...]:
