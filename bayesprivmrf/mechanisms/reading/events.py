@@ -224,7 +224,7 @@ def _in_order(
     units
         Position of each row in steps; None under ``gaps="ignore"``.
     """
-    frame = frame_of(data)
+    frame = frame_of(data, names)
     columns = list(match_columns(list(names), column_names(data, frame)).values())
     frame = in_memory(frame, columns).select(columns)
     _person, position, state = names

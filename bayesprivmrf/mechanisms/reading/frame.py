@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +15,9 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
 from bayesprivmrf.mechanisms.reading.coding import is_missing
-from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.model.domain import Domain, Variable, label_key
 from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.readers.parquet_parts import folder_columns
 from bayesprivmrf.readers.text_files import repeated_error
 
 
@@ -60,15 +61,21 @@ def guarded[T](
     )
 
 
-def opened(data: Any) -> Any:
-    """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged."""
-    is_path = isinstance(data, str | os.PathLike)
-    if not is_path or not (".parquet" in Path(data).suffixes or os.path.isdir(data)):
+def opened(data: Any, wanted: Collection[Hashable] | None = None, whole: Collection[Hashable] = ()) -> Any:
+    """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged.
+
+    The other arguments are those of `folder_columns`.
+    """
+    is_folder = isinstance(data, str | os.PathLike) and os.path.isdir(data)
+    if not is_folder and not (isinstance(data, str | os.PathLike) and ".parquet" in Path(data).suffixes):
         return data
     import pyarrow.dataset
 
-    remedy = "check that the path leads to Parquet files."
-    return guarded("opening", lambda: pyarrow.dataset.dataset(data, format="parquet"), remedy)
+    def read() -> Any:
+        columns = folder_columns(data, wanted, whole) if is_folder else None
+        return pyarrow.dataset.dataset(data, format="parquet", partitioning=columns)
+
+    return guarded("opening", read, "check that the path leads to Parquet files.")
 
 
 def is_dataset(data: Any) -> bool:
@@ -76,14 +83,17 @@ def is_dataset(data: Any) -> bool:
     return any(one.__module__ == "pyarrow._dataset" for one in type(data).__mro__)
 
 
-def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
+def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Domain | None = None) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they have no context.
 
-    From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all.
+    From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all. In a
+    path's folders, variables of the `domain` whose states are whole numbers are read as such, and others as text.
     """
     import narwhals.stable.v2 as nw
 
-    is_repeated, data = False, opened(data)
+    named = () if domain is None else zip(domain.variables, domain.states, strict=True)
+    whole = [variable for variable, states in named if all(type(label) is int for label in states)]
+    is_repeated, data = False, opened(data, wanted, whole)
     if is_dataset(data):
         among = None if wanted is None else set(map(str, wanted))
         names = [name for name in data.schema.names if among is None or name in among]
@@ -266,7 +276,7 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     """
     usual = {"freq", "frequency", "count", "counts", "n"}  # names in R, SPSS and other programs
     declared = set(map(str, variables))
-    data = opened(data)
+    data = opened(data, declared)
     names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in usual and name not in declared]
     if found:
