@@ -257,7 +257,10 @@ def test_under_named_columns_a_row_goes_to_the_column_of_its_position(engine):
     assert sorted(nonnull(by_number)) == expected
     with pytest.raises(DataError, match="must have no gap"):
         wide_sequences(engine(frame), **COLUMNS, length=4, names=names, gaps="refuse")
-    with pytest.raises(DataError, match="column 'wave' must hold declared positions alone"):
+    with pytest.raises(
+        DataError,
+        match=r"column 'wave' must hold only positions that `names` lists.*gaps=.ignore. if `names`",
+    ):
         wide_sequences(engine(frame), **COLUMNS, length=3, names=names[:3])
     # names of steps alone
     log = wide_sequences(engine(missed()), **COLUMNS, length=4, names=names, gaps="ignore")
@@ -299,6 +302,8 @@ def test_orders_and_gaps_are_checked_before_the_data_are_read():
             transition_rows(missed(), **COLUMNS, gaps=gaps)
     with pytest.raises(ArgumentError, match="`order` must have one position for each of the 4 `names`"):
         wide_sequences(missed(), **COLUMNS, length=4, names=[*"abcd"], order=[1, 2, 3])
+    with pytest.raises(ArgumentError, match=r"`names` must hold positions: .* order=\["):
+        wide_sequences(missed(), **COLUMNS, length=2, names=[("w", 1), ("w", 2)])
     with pytest.raises(ArgumentError, match="`names`"):
         transition_rows(missed(), **COLUMNS, names=Decimal(1))  # pyright: ignore[reportArgumentType]
 

@@ -20,7 +20,7 @@ from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, match_columns
 from bayesprivmrf.mechanisms.reading.persons import Persons, rank_within
-from bayesprivmrf.mechanisms.reading.positions import declared_order, positions_of
+from bayesprivmrf.mechanisms.reading.positions import DeclaredOrder, positions_of
 from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import IntArray
 
@@ -101,19 +101,16 @@ def wide_sequences(
     must = f"be {length} different names, none of them {person!r}"
     require(is_named, "names", must, len(steps), "write one for each step")
     is_placed = names is not None and treatment != "ignore"
-    if is_placed and order is None:
-        order = steps
-    places = None if order is None else declared_order("order", order)
-    if is_placed and places is not None:
-        must = f"have one position for each of the {length} `names`"
-        require(
-            len(places) == length, "order", must, len(places), "list the positions in the order of `names`"
-        )
+    declared = None if order is None else DeclaredOrder.of("order", order)
+    if is_placed:
+        declared = declared or DeclaredOrder.of("names", steps)
+        must, seen = f"have one position for each of the {length} `names`", len(declared.places)
+        require(seen == length, "order", must, seen, "list the positions in the order of `names`")
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
 
-        frame, numbers, units = _in_order(data, (person, position, state), places, treatment)
+        frame, numbers, units = _in_order(data, (person, position, state), declared, treatment)
         ranks = rank_within(numbers)
         first = np.flatnonzero(ranks == 0)
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
@@ -193,12 +190,12 @@ def transition_rows(
     must = f"be two different names, neither of them {person!r}"
     require(is_named, "names", must, names, "write ('from', 'to')")
     treatment = one_of("gaps", gaps, GAPS)
-    places = None if order is None else declared_order("order", order)
+    declared = None if order is None else DeclaredOrder.of("order", order)
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
 
-        frame, numbers, units = _in_order(data, (person, position, state), places, treatment)
+        frame, numbers, units = _in_order(data, (person, position, state), declared, treatment)
         one, two = _consecutive(numbers)
         if units is not None:
             is_step = (_apart(units[one], units[two]) == 1).astype(bool)
@@ -211,7 +208,7 @@ def transition_rows(
 
 
 def _in_order(
-    data: Any, names: Sequence[Hashable], places: dict[Any, int] | None, gaps: str
+    data: Any, names: Sequence[Hashable], order: DeclaredOrder | None, gaps: str
 ) -> tuple[Any, IntArray, np.ndarray | None]:
     """Return the events in the order of positions.
 
@@ -234,7 +231,7 @@ def _in_order(
         if name == position:
             remedy = "correct them, or drop the events that have none"
         require(is_whole, f"column {name!r}", "hold no missing value", "one", remedy, error=DataError)
-    positions = positions_of(frame.get_column(frame.columns[1]), position, places)
+    positions = positions_of(frame.get_column(frame.columns[1]), position, order)
     # a stable sort: in another one the rows of others would decide the order of ties
     rows = np.argsort(positions.keys, kind="stable")
     frame = frame[rows]

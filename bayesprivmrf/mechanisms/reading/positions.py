@@ -75,24 +75,42 @@ def _pandas_name(value: Any) -> str:
     return kind.__name__ if kind.__module__.partition(".")[0] == "pandas" else ""
 
 
-def declared_order(what: str, order: Sequence[Label]) -> dict[Any, int]:
-    """Return the place of each declared position, by the key of its label.
+@dataclass(frozen=True, slots=True)
+class DeclaredOrder:
+    """Positions that a caller lists in order.
 
-    Raises
-    ------
-    ArgumentError
-        `order` is no sequence, repeats a position, or holds a value without an exact equality.
+    Parameters
+    ----------
+    argument
+        The argument that lists them.
+    places
+        Place of each position, by the key of its label.
     """
-    values = [exact_value(value) for value in listed(f"`{what}`", order, error=ArgumentError)]
-    is_exact = all(value is not None for value in values)
-    require(is_exact, what, "hold text, numbers, dates or periods", "another kind of value")
-    places = {label_key(value): place for place, value in enumerate(values)}
-    seen = f"{len(values)} of which {len(places)} are different"
-    require(0 < len(places) == len(values), what, "name each position once, in order", seen)
-    return places
+
+    argument: str
+    places: dict[Any, int]
+
+    @classmethod
+    def of(cls, argument: str, order: Sequence[Label]) -> DeclaredOrder:
+        """Return the order of a list.
+
+        Raises
+        ------
+        ArgumentError
+            The list is no sequence, is empty, repeats a position, or holds a value without an exact equality.
+        """
+        values = [exact_value(value) for value in listed(f"`{argument}`", order, error=ArgumentError)]
+        is_exact = all(value is not None for value in values)
+        must = "hold positions: text, numbers, dates or periods"
+        remedy = "write them as the data have them, as order=[...]"
+        require(is_exact, argument, must, "another kind of value", remedy)
+        places = {label_key(value): place for place, value in enumerate(values)}
+        seen = f"{len(values)} of which {len(places)} are different"
+        require(0 < len(places) == len(values), argument, "name each position once, in order", seen)
+        return cls(argument, places)
 
 
-def positions_of(series: Any, name: Hashable, order: dict[Any, int] | None) -> Positions:
+def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Positions:
     """Return the positions in a column without missing values.
 
     Parameters
@@ -102,7 +120,7 @@ def positions_of(series: Any, name: Hashable, order: dict[Any, int] | None) -> P
     name
         The column's name, for messages.
     order
-        The place of each declared position; None for the order of the values themselves.
+        The declared positions; None for the order of the values themselves.
 
     Raises
     ------
@@ -129,9 +147,14 @@ def positions_of(series: Any, name: Hashable, order: dict[Any, int] | None) -> P
     rows, distinct = distinct_values(series)
     values = [exact_value(value) for value in distinct]
     if order is not None:
-        places = [order.get(label_key(value), -1) for value in values]
-        must, remedy = "hold declared positions alone", "declare the others too, or drop their rows"
-        seen = "another value, or one of another type"
+        places = [order.places.get(label_key(value), -1) for value in values]
+        must, seen = (
+            f"hold only positions that `{order.argument}` lists",
+            "another value, or one of another type",
+        )
+        remedy = "list all of them as order=[...], with values of the column's type"
+        if order.argument == "names":
+            remedy += ', or pass gaps="ignore" if `names` only name the steps'
         require(min(places, default=0) >= 0, what, must, seen, remedy, error=DataError)
         codes = np.array(places, dtype=np.int64)[rows]
         return Positions(keys=codes, steps=codes)
