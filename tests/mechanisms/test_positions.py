@@ -293,7 +293,16 @@ def test_whole_numbers_at_the_ends_of_their_range_are_apart():
             wide_sequences(ends.astype({"wave": dtype}), **COLUMNS, length=4, gaps="skip")
 
 
+def test_columns_may_have_whole_numbers_as_names():
+    frame = missed().set_axis([0, 1, 2], axis="columns")
+    rows = transition_rows(frame, person=0, position=1, state=2, gaps="skip")
+    assert sorted(nonnull(rows)) == [[1, "b", "c"], [2, "d", "e"]]
+
+
 def test_orders_and_gaps_are_checked_before_the_data_are_read():
+    for odd in (["wave"], "id", {}):
+        with pytest.raises(ArgumentError, match="must be the names of three different columns"):
+            transition_rows(missed(), person="id", position=odd, state="state")  # pyright: ignore[reportArgumentType]
     for order in ([], [1, 1.0], "q1", [1, None], [1, frozenset()], 3):
         with pytest.raises(ArgumentError, match="`order`"):
             transition_rows(missed(), **COLUMNS, order=order)

@@ -93,6 +93,7 @@ def wide_sequences(
     >>> wide_sequences(events, person="id", position="day", state="state", length=2).fillna("<end>").values.tolist()
     [[2, 'well', '<end>'], [1, 'well', 'ill']]
     """
+    columns = _three_columns(person, position, state)
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     treatment = ("refuse" if names is None else "skip") if gaps is None else one_of("gaps", gaps, GAPS)
@@ -110,7 +111,7 @@ def wide_sequences(
     def read() -> Any:
         import narwhals.stable.v2 as nw
 
-        frame, numbers, units = _in_order(data, (person, position, state), declared, treatment)
+        frame, numbers, units = _in_order(data, columns, declared, treatment)
         ranks = rank_within(numbers)
         first = np.flatnonzero(ranks == 0)
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
@@ -127,12 +128,12 @@ def wide_sequences(
         remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
         is_short = is_cut or not (ranks >= length).any()
         require(is_short, "a sequence", must, "a longer one", remedy, error=DataError)
-        states, columns = frame[:, 2].to_numpy().astype(object), {}
+        states, cells = frame[:, 2].to_numpy().astype(object), {}
         for t, name in enumerate(steps):
             own, column = ranks == t, np.full(first.size, None, dtype=object)
             column[place[numbers[own]]] = states[own]
-            columns[name] = column.tolist()
-        series = [nw.new_series(name, own, backend=frame.implementation) for name, own in columns.items()]
+            cells[name] = column.tolist()
+        series = [nw.new_series(name, own, backend=frame.implementation) for name, own in cells.items()]
         return nw.to_native(nw.maybe_reset_index(frame[first, [0]].with_columns(*series)))
 
     return guarded("reading", read)
@@ -185,6 +186,7 @@ def transition_rows(
     >>> transition_rows(events, person="id", position="day", state="state").values.tolist()
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
+    columns = _three_columns(person, position, state)
     names = tuple(listed("`names`", names, "write ('from', 'to')", ArgumentError))
     is_named = len(names) == 2 and len({str(person), *map(str, names)}) == 3
     must = f"be two different names, neither of them {person!r}"
@@ -195,7 +197,7 @@ def transition_rows(
     def read() -> Any:
         import narwhals.stable.v2 as nw
 
-        frame, numbers, units = _in_order(data, (person, position, state), declared, treatment)
+        frame, numbers, units = _in_order(data, columns, declared, treatment)
         one, two = _consecutive(numbers)
         if units is not None:
             is_step = (_apart(units[one], units[two]) == 1).astype(bool)
@@ -205,6 +207,21 @@ def transition_rows(
         return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(names[1]))))
 
     return guarded("reading", read)
+
+
+def _three_columns(*columns: Hashable) -> tuple[Hashable, ...]:
+    """Return the names of the columns person, position and state after a check that they are three."""
+    is_named = all(isinstance(one, Hashable) for one in columns) and len(set(map(str, columns))) == 3
+    must = "be the names of three different columns"
+    require(
+        is_named,
+        "`person`, `position` and `state`",
+        must,
+        columns,
+        "write one name for each",
+        error=ArgumentError,
+    )
+    return columns
 
 
 def _in_order(
@@ -223,7 +240,9 @@ def _in_order(
     """
     frame = frame_of(data, names)
     columns = list(match_columns(list(names), column_names(data, frame)).values())
-    frame = in_memory(frame, columns).select(columns)
+    frame = in_memory(frame, columns)
+    # by place, because narwhals selects no integer names
+    frame = frame[:, [list(frame.columns).index(column) for column in columns]]
     _person, position, state = names
     for name, column in zip((position, state), frame.columns[1:], strict=True):
         is_whole = not is_missing(frame.get_column(column)).any()
