@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING
 
 from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
-from bayesprivmrf.readers.parquet_parts import folder_columns
+from bayesprivmrf.readers.parquet_parts import folder_dataset, require_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,11 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
                 return _csv_table(opened.read(), is_strict)
         if is_parquet:
             # nullable types, because one missing value must not turn a column of integers into floats
-            columns = folder_columns(file) if is_folder else None
+            columns = None
+            if is_folder:
+                parts = folder_dataset(file)
+                require_alike(parts)
+                columns = parts.partitioning
             return pd.read_parquet(file, dtype_backend="numpy_nullable", partitioning=columns), ""
     except ImportError:
         problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."

@@ -3,6 +3,7 @@
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -108,6 +109,33 @@ def test_one_odd_subfolder_does_not_change_the_codes_of_other_records(tmp_path):
     assert "secret" not in str(caught.value)
     with pytest.raises(UndeclaredStateError):
         ExactStatistics().release(bpm.declare({"area": ["01", "02", "10"]}, [("area",)]), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "odd", [["secret"], [True], pd.to_datetime(["2020-01-01"]), pd.Series(["secret"], dtype="category")]
+)
+def test_the_first_file_does_not_decide_how_the_others_are_read(odd, tmp_path):
+    """Arrow converts all files to the types of the first: one record's file would turn all others to `other`."""
+    pd.DataFrame({"a": odd}).to_parquet(tmp_path / "0.parquet")
+    pd.DataFrame({"a": [1, 2]}).to_parquet(tmp_path / "1.parquet")
+    network = bpm.declare({"a": [1, 2, 9]}, [("a",)])
+    mechanism = ExactStatistics(other={"a": 9})
+    for read in (
+        read_records,
+        lambda f: mechanism.release(network, f),
+        lambda f: mechanism.release(network, ds.dataset(f)),
+    ):
+        with pytest.raises(DataError, match="have one kind of values in the column 'a'") as caught:
+            read(tmp_path)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(DataError, match="have one kind of values"):
+        mechanism.release(network, ds.dataset(tmp_path).filter(ds.field("a").is_valid()))
+    pd.DataFrame({"a": [1.0]}).to_parquet(tmp_path / "0.parquet")
+    filtered = ds.dataset(tmp_path).filter(ds.field("a") > 1)
+    in_memory = ds.dataset(pa.table({"a": [1, 2]})).filter(ds.field("a") > 1)
+    for part in (filtered, in_memory):
+        assert mechanism.release(network, part).tables["a",].tolist() == [0, 1, 0]
+    assert mechanism.release(network, tmp_path).tables["a",].tolist() == [2, 1, 0]
 
 
 def test_waves_in_subfolders_are_text_whose_order_is_declared(tmp_path):

@@ -17,7 +17,7 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
 from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.model.domain import Domain, Variable, label_key
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.readers.parquet_parts import folder_columns
+from bayesprivmrf.readers.parquet_parts import folder_dataset, require_alike
 from bayesprivmrf.readers.text_files import repeated_error
 
 
@@ -61,19 +61,19 @@ def guarded[T](
     )
 
 
-def opened(data: Any, wanted: Collection[Hashable] | None = None, whole: Collection[Hashable] = ()) -> Any:
+def opened(data: Any, whole: Collection[Hashable] = ()) -> Any:
     """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged.
 
-    The other arguments are those of `folder_columns`.
+    `whole` names the columns of subfolders that are whole numbers, as for `folder_dataset`.
     """
-    is_folder = isinstance(data, str | os.PathLike) and os.path.isdir(data)
-    if not is_folder and not (isinstance(data, str | os.PathLike) and ".parquet" in Path(data).suffixes):
+    is_path = isinstance(data, str | os.PathLike)
+    if not is_path or not (".parquet" in Path(data).suffixes or os.path.isdir(data)):
         return data
     import pyarrow.dataset
 
     def read() -> Any:
-        columns = folder_columns(data, wanted, whole) if is_folder else None
-        return pyarrow.dataset.dataset(data, format="parquet", partitioning=columns)
+        is_folder = os.path.isdir(data)
+        return folder_dataset(data, whole) if is_folder else pyarrow.dataset.dataset(data, format="parquet")
 
     return guarded("opening", read, "check that the path leads to Parquet files.")
 
@@ -93,9 +93,10 @@ def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Doma
 
     named = () if domain is None else zip(domain.variables, domain.states, strict=True)
     whole = [variable for variable, states in named if all(type(label) is int for label in states)]
-    is_repeated, data = False, opened(data, wanted, whole)
+    is_repeated, data = False, opened(data, whole)
     if is_dataset(data):
         among = None if wanted is None else set(map(str, wanted))
+        guarded("opening", lambda: require_alike(data, wanted), "check that it leads to whole Parquet files.")
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
     is_dask = type(data).__module__.partition(".")[0] == "dask"
@@ -276,7 +277,7 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     """
     usual = {"freq", "frequency", "count", "counts", "n"}  # names in R, SPSS and other programs
     declared = set(map(str, variables))
-    data = opened(data, declared)
+    data = opened(data)
     names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in usual and name not in declared]
     if found:
