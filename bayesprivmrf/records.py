@@ -21,26 +21,28 @@ __all__ = ["read_declaration", "read_records", "recode"]
 
 
 def read_records(path: str | Path) -> pd.DataFrame:
-    r"""Return the records of a CSV or Parquet file.
+    r"""Return the records of a CSV or Parquet file, or of a folder of Parquet files.
 
     Parameters
     ----------
     path
-        Path of a ``.csv``, ``.csv.gz`` or ``.parquet`` file. A CSV file has a header and then one record in each
-        line. It is encoded in UTF-8, and its fields are separated by commas, semicolons or tabs, as in the header.
+        Path of a ``.csv``, ``.csv.gz`` or ``.parquet`` file, or of a folder of Parquet files. A CSV file has a header
+        and then one record in each line. It is encoded in UTF-8, and its fields are separated by commas, semicolons
+        or tabs, as in the header.
 
     Returns
     -------
     DataFrame
         The records. The columns of a CSV file are text, so that ``01`` stays ``01`` and ``NA`` is a label. Only an
         empty field is missing, with or without quotes. The declared states determine later which columns are read as
-        numbers. The columns of a Parquet file keep their types, as nullable types of pandas.
+        numbers. The columns of a Parquet file keep their types, as nullable types of pandas. Subfolders whose names
+        hold a column, such as ``year=2020/part.parquet``, are read as text.
 
     Raises
     ------
     DataError
-        The file is missing, unreadable, cut short or of another type, or its records cannot be distinguished. See
-        `bayesprivmrf.readers.text_files.read_table`.
+        The file is missing, unreadable, cut short or of another type, or its records cannot be distinguished; or a
+        file of a folder lacks a column that another has. See `bayesprivmrf.readers.text_files.read_table`.
 
     Notes
     -----

@@ -10,7 +10,7 @@ from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
 # Help text of records, which several commands share
-_DATA = "records, .csv or .parquet, with one column per variable"
+_DATA = "records, .csv, .parquet or a folder of Parquet files, with one column per variable"
 # Help text of the models of mechanisms, which several commands share
 _VARIABLES = "TOML file that declares variables, states and, unless couplings are learned, cliques"
 

@@ -7,7 +7,7 @@ from .noisy_statistics import ExactStatistics, GaussianStatistics, LaplaceStatis
 from .objective_perturbation import ObjectivePerturbation
 from .parity_queries import ParityQueries
 from .reading.coded import record_codes
-from .reading.persons import transition_rows, wide_sequences
+from .reading.events import transition_rows, wide_sequences
 from .select_measure import SelectMeasure
 from .stable_structure import StableStructure
 from .statistics import StatisticsMechanism

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING
 
 from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
+from bayesprivmrf.readers.parquet_parts import folder_dataset, require_alike
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +46,8 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
     Parameters
     ----------
     path
-        ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8) or ``.parquet``.
+        ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8), ``.parquet``, or a folder of Parquet files. Its
+        subfolders may hold columns, as text.
     is_strict
         If True, every line of a CSV file must have as many fields as the header, and blank lines are skipped. If
         False, a line with fewer fields lacks its last values, and a blank line lacks all of them.
@@ -68,16 +70,24 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
 
     file = file_path("path", path)
     name = file.name.lower()
-    problem = f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}."
+    problem = (
+        f"the data must be a folder or a file that ends in .csv, .csv.gz or .parquet, got {file.name!r}."
+    )
     what = f"the data file {str(path)!r}"
     try:
-        is_parquet = "parquet" in name.split(".")[1:]
-        if name.endswith((".csv", ".csv.gz")) or (is_strict and not is_parquet):
+        is_folder = file.is_dir()
+        is_parquet = is_folder or "parquet" in name.split(".")[1:]
+        if not is_folder and (name.endswith((".csv", ".csv.gz")) or (is_strict and not is_parquet)):
             with gzip.open(file) if name.endswith(".gz") else file.open("rb") as opened:
                 return _csv_table(opened.read(), is_strict)
         if is_parquet:
             # nullable types, because one missing value must not turn a column of integers into floats
-            return pd.read_parquet(file, dtype_backend="numpy_nullable"), ""
+            columns = None
+            if is_folder:
+                parts = folder_dataset(file)
+                require_alike(parts)
+                columns = parts.partitioning
+            return pd.read_parquet(file, dtype_backend="numpy_nullable", partitioning=columns), ""
     except ImportError:
         problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
     except OSError as error:

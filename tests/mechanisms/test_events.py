@@ -15,7 +15,8 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms import ExactStatistics, transition_rows, wide_sequences
 
-LONG = {"person": "id", "position": "day", "state": "state"}
+COLUMNS = {"person": "id", "position": "day", "state": "state"}
+LONG = {**COLUMNS, "gaps": "ignore"}  # a log, whose days only sort the events
 
 
 def events(rows=200, seed=0):
@@ -107,7 +108,7 @@ def test_weights_of_transitions_add_up_to_the_persons():
 )
 def test_events_that_cannot_be_read_are_refused_without_a_word_of_them(make):
     frame = events(20).astype(object)
-    for column in LONG.values():
+    for column in COLUMNS.values():
         with pytest.raises(DataError, match=f"column '{column}' must"):
             make(frame.assign(**{column: [None, *frame[column][1:]]}))
     with pytest.raises(DataError, match="must have a column for each"):

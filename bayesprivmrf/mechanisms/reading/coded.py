@@ -87,7 +87,7 @@ def read_records(
     of records for each row, at most 2^27 in all: mechanisms that draw 8-byte numbers per record then need 3 GiB.
     """
     counts = Counts.of(count, domain.variables, 2**27)
-    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])])
+    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])], domain)
     if counts is None:
         warn_of_counts(data, domain.variables, stacklevel=3)
 
@@ -140,7 +140,7 @@ def record_codes(
     """
     checked_domain(domain)
     missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
-    frame: Any = frame_of(data, domain.variables)
+    frame: Any = frame_of(data, domain.variables, domain)
     codings = codings_of(domain, missing, other, data)
 
     def read() -> np.ndarray:

@@ -254,15 +254,16 @@ def count_tables(
     ``1`` and ``1.0`` are one label, ``True`` and ``1`` are two, text is never a number. A pandas column of
     numbers with missing values counts NaN as missing.
     """
-    frame = frame_of(data, [*specification.domain.variables, *([] if rows is None else [rows.column])])
+    domain = specification.domain
+    frame = frame_of(data, [*domain.variables, *([] if rows is None else [rows.column])], domain)
     if rows is None:
-        warn_of_counts(data, specification.domain.variables, stacklevel=3)
-    codings = codings_of(specification.domain, missing, other, data)
+        warn_of_counts(data, domain.variables, stacklevel=3)
+    codings = codings_of(domain, missing, other, data)
 
     def read() -> tuple[IntArray, int]:
         import narwhals.stable.v2 as nw
 
-        columns = match_columns(specification.domain.variables, column_names(data, frame))
+        columns = match_columns(domain.variables, column_names(data, frame))
         if isinstance(frame, nw.LazyFrame):
             return count_where_the_data_is(specification, data, frame, codings, columns, rows)
         units, counted = None if rows is None else rows.units(data, frame), frame

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -15,8 +15,9 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
 from bayesprivmrf.mechanisms.reading.coding import is_missing
-from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.model.domain import Domain, Variable, label_key
 from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.readers.parquet_parts import folder_dataset, require_alike
 from bayesprivmrf.readers.text_files import repeated_error
 
 
@@ -60,15 +61,21 @@ def guarded[T](
     )
 
 
-def opened(data: Any) -> Any:
-    """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged."""
+def opened(data: Any, whole: Collection[Hashable] = ()) -> Any:
+    """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged.
+
+    `whole` names the columns of subfolders that are whole numbers, as for `folder_dataset`.
+    """
     is_path = isinstance(data, str | os.PathLike)
     if not is_path or not (".parquet" in Path(data).suffixes or os.path.isdir(data)):
         return data
     import pyarrow.dataset
 
-    remedy = "check that the path leads to Parquet files."
-    return guarded("opening", lambda: pyarrow.dataset.dataset(data, format="parquet"), remedy)
+    def read() -> Any:
+        is_folder = os.path.isdir(data)
+        return folder_dataset(data, whole) if is_folder else pyarrow.dataset.dataset(data, format="parquet")
+
+    return guarded("opening", read, "check that the path leads to Parquet files.")
 
 
 def is_dataset(data: Any) -> bool:
@@ -76,16 +83,20 @@ def is_dataset(data: Any) -> bool:
     return any(one.__module__ == "pyarrow._dataset" for one in type(data).__mro__)
 
 
-def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
+def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Domain | None = None) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they have no context.
 
-    From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all.
+    From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all. In a
+    path's folders, variables of the `domain` whose states are whole numbers are read as such, and others as text.
     """
     import narwhals.stable.v2 as nw
 
-    is_repeated, data = False, opened(data)
+    named = () if domain is None else zip(domain.variables, domain.states, strict=True)
+    whole = [variable for variable, states in named if all(type(label) is int for label in states)]
+    is_repeated, data = False, opened(data, whole)
     if is_dataset(data):
         among = None if wanted is None else set(map(str, wanted))
+        guarded("opening", lambda: require_alike(data, wanted), "check that it leads to whole Parquet files.")
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
     is_dask = type(data).__module__.partition(".")[0] == "dask"
