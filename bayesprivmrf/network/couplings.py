@@ -44,7 +44,8 @@ def read_adjacency(
     import pandas as pd
 
     _require(isinstance(weight, str | None), "weight", "be the name of the edges' weights or None", weight)
-    if isinstance(graph, np.ndarray) and graph.dtype.names is not None:  # its fields are the columns of a table
+    # the fields of a structured array are the columns of a table
+    if isinstance(graph, np.ndarray) and graph.dtype.names is not None:
         graph = pd.DataFrame({name: graph[name].ravel().tolist() for name in graph.dtype.names})
     if isinstance(graph, np.ndarray) or sparse.issparse(graph) or _is_labeled_matrix(graph):
         _require_no_name(weight, "a matrix")
@@ -167,9 +168,7 @@ def _as_weights(values: Any) -> np.ndarray:
         raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
 
 
-def _read_edges(
-    edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True
-) -> Edges:
+def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True) -> Edges:
     """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
 
     Raises
@@ -201,7 +200,8 @@ def _read_edges(
     # keys and letters would be taken for nodes
     is_pair = not any(issubclass(kind, Mapping | str | bytes) for kind in kinds)
     _require(is_pair, "an edge", must, "a mapping or text", "write (node, node, weight)")
-    has_values = isinstance(edges, Mapping) and not isinstance(edges, Set)  # the edges of networkx are a set too
+    # the edges of a networkx graph are a set too
+    has_values = isinstance(edges, Mapping) and not isinstance(edges, Set)
     must = "be a list of edges, which a mapping is not"
     _require(not has_values, "graph", must, f"a {type(edges).__name__}", "write [(node, node, weight), ...]")
     known = all(node is not None and node == node for node in place)
