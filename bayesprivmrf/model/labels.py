@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.model.domain import Label, Variable, label_key, require_fit
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, require_fit
 
 # Names of the types in `_kinds`, listed apart because `_kinds` imports pandas
 _NAMES = {
@@ -323,14 +323,6 @@ def _codes(
 def is_total_name(label: Any) -> bool:
     """Return True for the usual names of a margin, such as "All" of ``crosstab(margins=True)``."""
     return isinstance(label, str) and label.strip().casefold() in {"all", "total", "totals", "sum", "overall"}
-
-
-def is_missing(label: Any) -> bool:
-    """Return True if a label stands for missing values: None, NaN, or a missing value of pandas."""
-    try:
-        return label is None or bool(label != label)
-    except TypeError:  # pandas.NA has no truth value
-        return True
 
 
 def is_fully_labeled(values: Any) -> bool:

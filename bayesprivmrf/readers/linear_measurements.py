@@ -13,8 +13,7 @@ import numpy as np
 from bayesprivmrf.checks import bare_array, instance_of, refuse_axes, require
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed, require_hashable
-from bayesprivmrf.model.labels import is_missing
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.noise.kernels import KERNELS
 from bayesprivmrf.privacy import PrivacyGuarantee

@@ -138,7 +138,7 @@ def test_numbers_that_pandas_counts_rows_by_are_labels_of_the_states_or_refused(
         )
         for read in reads:
             if set(states) != {0, 1} or isinstance(states[0], bool):
-                with pytest.raises(ModelError, match="must be labeled|must hold each state"):
+                with pytest.raises(ModelError, match=r"must be labeled|must hold each state"):
                     read()
             elif read is reads[2]:
                 assert sorted(read().cell_variances()) == pytest.approx([3.0, 7.0])
@@ -210,9 +210,7 @@ def test_noise_of_labeled_cells_is_aligned_under_its_own_key():
 
 SQUARE = ("a", "b")
 CELLS = pd.DataFrame(
-    [[10.0, 20.0], [30.0, 40.0]],
-    index=pd.Index(["x", "y"], name="a"),
-    columns=pd.Index(["p", "q"], name="b"),
+    [[10.0, 20.0], [30.0, 40.0]], index=pd.Index(["x", "y"], name="a"), columns=pd.Index(["p", "q"], name="b")
 )
 FORMS = {
     "frame": lambda table: table,
@@ -232,9 +230,9 @@ def test_noise_without_labels_beside_a_table_in_another_order_is_refused(form, l
     variances = pd.DataFrame([[1.0, 4.0], [9.0, 16.0]], index=CELLS.index, columns=CELLS.columns)
     noise = variances.map(Gaussian.of_variance) if laws else variances
     for bare in (noise.to_numpy(), noise.to_numpy().tolist()):
-        for given in ([bare], {SQUARE: bare}):
+        for unlabeled in ([bare], {SQUARE: bare}):
             with pytest.raises(ModelError, match=r"labeled as its table is.*an array without labels"):
-                NoisyStatistics.from_tables(network, {SQUARE: table}, noise=given)
+                NoisyStatistics.from_tables(network, {SQUARE: table}, noise=unlabeled)
     release = NoisyStatistics.from_tables(network, {SQUARE: table}, noise={SQUARE: noise})
     found = {
         float(value): each.noise.variance for each in release.measurements for value in each.values.tolist()
