@@ -96,8 +96,9 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
         remedy = "check its header and rows."
         if "fields in line" in str(error):
             remedy = (
-                "a row has more fields than the header. Put a field that contains the separator (comma, semicolon or "
-                "tab) in double quotes, and drop separators at the ends of rows."
+                "a row has more fields than the header, its first line. Remove titles above the header, put a field "
+                "that contains the separator (comma, semicolon or tab) in double quotes, and drop separators at the "
+                "ends of rows."
             )
         kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
         problem = f"{what} is not well-formed{kind}: {remedy}"
