@@ -19,6 +19,7 @@ from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
     chosen_columns,
+    code_of,
     columns_of,
     or_near,
     query_of,
@@ -154,21 +155,12 @@ def read_counts(
 
 def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> None:
     """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
-    if missing is None:
-        return
-    require_hashable("`missing`", missing)
-    must, remedy = 'be None beside everything=""', "empty entries have one meaning"
-    require(everything.strip(), "missing", must, repr(missing), remedy)
-    is_declared = any(_state(states, missing) is not None for states in model.domain.states)
-    remedy = "declare the state that stands for missing values"
-    require(is_declared, "missing", "be a declared state of a variable", repr(missing), remedy)
-
-
-def _state(states: Sequence[Label], label: Any) -> int | None:
-    """Return the position of the state that equals a label, or has its text; None if there is none."""
-    known = {str(state): code for code, state in enumerate(states)}
-    known |= {label_key(state): code for code, state in enumerate(states)}
-    return known.get(label_key(label), known.get(str(label)))
+    if missing is not None:
+        require_hashable("`missing`", missing)
+        is_declared = any(code_of(states, missing) is not None for states in model.domain.states)
+        must = "be a declared state of a variable, and None beside everything=''"
+        remedy = "declare the state that stands for missing values"
+        require(is_declared and everything.strip(), "missing", must, repr(missing), remedy)
 
 
 def _require_long(model: ModelSpecification, found: Mapping[str, Sequence[Any]], value: str) -> None:
@@ -236,7 +228,7 @@ def _places(
             require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
     states = [*levels[0]]
-    code = None if missing is None else _state(states, missing)
+    code = None if missing is None else code_of(states, missing)
     empty = None if code is None else (0, code)
     is_summed = not everything.strip()  # empty entries stand for all states
     places = []
