@@ -6,7 +6,7 @@ Graphs are networkx graphs, pgmpy networks, data frames of edges, adjacency matr
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -63,7 +63,7 @@ def read_adjacency(
         found, u, v, weights = _read_frame(frame, weight)
     else:
         _require_no_name(weight, "pairs and triples")
-        found, u, v, weights = _read_edges(graph, is_weighted=weight is not None)
+        found, u, v, weights = _read_edges(_listed_edges(graph), is_weighted=weight is not None)
     order = tuple(found) if nodes is None else checked_nodes(nodes, None)
     if left_out := set(found).difference(order):
         raise ModelError(
@@ -168,6 +168,19 @@ def _as_weights(values: Any) -> np.ndarray:
         raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
 
 
+def _listed_edges(edges: Any) -> Any:
+    """Return edges after a check that neither keys of a mapping nor letters of a text would be taken for nodes."""
+    must, remedy = "be a list of edges, which a mapping is not", "write [(node, node, weight), ...]"
+    _require(not isinstance(edges, Mapping), "graph", must, f"a {type(edges).__name__}", remedy)
+    if not isinstance(edges, Iterable):
+        return edges
+    found = edges if isinstance(edges, list) else list(edges)
+    is_pair = not any(issubclass(kind, Mapping | str | bytes) for kind in set(map(type, found)))
+    must, remedy = "be a pair of nodes, or a pair and a weight", "write (node, node, weight)"
+    _require(is_pair, "an edge", must, "a mapping or text", remedy)
+    return found
+
+
 def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True) -> Edges:
     """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
 
@@ -181,11 +194,8 @@ def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weig
     v: list[int] = []
     weights: list[Any] = []
     longest = 0
-    kinds: set[type] = set()
     try:
-        for edge in edges:
-            kinds.add(type(edge))
-            a, b, *rest = edge
+        for a, b, *rest in edges:
             longest = max(longest, len(rest))
             u.append(place.setdefault(a, len(place)))
             v.append(place.setdefault(b, len(place)))
@@ -195,15 +205,7 @@ def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weig
             "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
             f"pairs of hashable nodes, got {type(edges).__name__}."
         ) from error
-    must = "be a pair of nodes, or a pair and a weight"
-    _require(longest < 2, "an edge", must, "a longer one")
-    # keys and letters would be taken for nodes
-    is_pair = not any(issubclass(kind, Mapping | str | bytes) for kind in kinds)
-    _require(is_pair, "an edge", must, "a mapping or text", "write (node, node, weight)")
-    # the edges of a networkx graph are a set too
-    has_values = isinstance(edges, Mapping) and not isinstance(edges, Set)
-    must = "be a list of edges, which a mapping is not"
-    _require(not has_values, "graph", must, f"a {type(edges).__name__}", "write [(node, node, weight), ...]")
+    _require(longest < 2, "an edge", "be a pair of nodes, or a pair and a weight", "a longer one")
     known = all(node is not None and node == node for node in place)
     _require(known, "an edge", "name both of its ends", "missing ones (None or NaN)", "drop those edges")
     return list(place), np.array(u, dtype=np.int64), np.array(v, dtype=np.int64), _as_weights(weights)
