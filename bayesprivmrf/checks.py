@@ -179,7 +179,10 @@ def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray
         array = np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0, dtype=object)
-    require(array.dtype.kind in "biuf", name, "be an array of numbers", _shown(value))
+    seen, remedy = _shown(value), ""
+    if array.dtype.kind == "U":
+        seen, remedy = "text", "convert it to numbers, without separators of thousands as in 1,410"
+    require(array.dtype.kind in "biuf", name, "be an array of numbers", seen, remedy)
     return array
 
 
@@ -252,6 +255,15 @@ def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
     must, seen = "be a plain array, which is read by position", f"a {type(value).__name__} with labels"
     require(not is_labeled(value), name, must, seen, "put it in order and give `.to_numpy()`")
     return number_array(name, value, dtype)
+
+
+def refuse_axes(name: str, value: Any) -> None:
+    """Raise an ArgumentError for a DataFrame, Series or DataArray where the positions of an array are states.
+
+    The numbers by which pandas counts rows and columns could be those states in another order.
+    """
+    must, seen = "be a plain array, which is read by position", f"a {type(value).__name__}"
+    require(sides_of(value) is None, name, must, seen, "put it in order and give `.to_numpy()`")
 
 
 def file_path(name: str, value: Any) -> Path:

@@ -34,7 +34,8 @@ def label_key(label: Any) -> tuple[bool, Any]:
     return type(label).__name__ in {"bool", "bool_"}, label
 
 
-def _is_missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
+    """Return True if a label stands for missing values: None, NaN, or a missing value of pandas."""
     if label is None or type(label).__name__ in {"NAType", "NaTType"}:
         return True
     try:
@@ -118,7 +119,7 @@ class Domain:
                 refuse_enums(what, label)
                 must = "not include a missing value"
                 remedy = "declare a label such as 'missing' and name it in the mechanism's `missing=`"
-                require_fit(not _is_missing(label), what, must, label, remedy)
+                require_fit(not is_missing(label), what, must, label, remedy)
             _refuse_collisions(labels, "state", f"the states of {variable!r}")
 
     @classmethod

@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.model.domain import Label, Variable, label_key, require_fit
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, require_fit
 
 # Names of the types in `_kinds`, listed apart because `_kinds` imports pandas
 _NAMES = {
@@ -207,9 +207,9 @@ def aligned(
     -----
     An axis without a name belongs to the first variable that no other axis names. The same holds for an axis with a
     generated name, such as ``row_0``. Labels are compared in the same way as declared states: `1` and `1.0` are the
-    same label, `True` and `1` are different. Each state occurs once. If pandas only numbers rows or columns from 0,
-    they have no labels and are in declared order. If those numbers are the states in another order, the table is
-    ambiguous and is refused.
+    same label, `True` and `1` are different. Each state occurs once. The numbers by which pandas counts rows or
+    columns from 0 are labels too, because an index that was set to ``[0, 1]`` looks the same. They are refused unless
+    they are the declared states. Only an axis of a DataArray without a coordinate is in declared order.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def aligned(
         sizes = [shape[place] for place in own]
         shown = [f"axis {place}" if names is None else repr(names[place]) for place in own]
         codes = [
-            _codes(what, variable, range(array.shape[axis]) if labels is None else labels, states[place])
+            _codes(what, variable, array.shape[axis], labels, states[place])
             for variable, place, (_, labels) in zip(shown, own, side, strict=True)
         ]
         cells = np.ravel_multi_index(codes, sizes) if len(side) > 1 else codes[0]
@@ -295,23 +295,50 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
     return [next(left) if place is None else place for place in places]
 
 
-def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Label]) -> np.ndarray:
+def _codes(
+    what: str, variable: str, count: int, labels: Sequence[Any] | None, states: Sequence[Label]
+) -> np.ndarray:
     """Return the code of each label of an axis; an axis without labels is in declared order."""
-    declared = {label_key(state): code for code, state in enumerate(states)}
-    if isinstance(labels, range):
+    if labels is None:
         must = f"have {len(states)} entries for the states of {variable}"
-        require_fit(len(labels) == len(states), what, must, len(labels))
-        numbers = [declared.get(label_key(label)) for label in labels]
-        must = f"state which entry of {variable} is which state"
-        seen = "numbers from 0 by pandas, which are the declared states in another order"
-        remedy = "set the index to the states, or give `.to_numpy()` in declared order"
-        require_fit(None in numbers or numbers == list(labels), what, must, seen, remedy)
-        return np.arange(len(labels))
+        require_fit(count == len(states), what, must, count)
+        return np.arange(count)
+    declared = {label_key(state): code for code, state in enumerate(states)}
     codes = [declared.get(label_key(label)) for label in labels]
     if None in codes:
         unknown = labels[codes.index(None)]
-        # `crosstab(margins=True)` gives its sums this label
-        remedy = "leave out the margins" if unknown == "All" else "relabel it, or leave it out"
+        seen, remedy = reprlib.repr(unknown), "relabel it, or leave it out"
+        if isinstance(labels, range):
+            seen = "numbers from 0, by which pandas counts rows and columns"
+            remedy = "set the index to the states, or give `.to_numpy()` in declared order"
+        elif is_total_name(unknown):
+            remedy = "leave out the margins"
+        elif is_missing(unknown):
+            remedy = "relabel it with the declared state for missing values, or leave it out"
         must = f"be labeled on {variable} by {reprlib.repr(list(states))}"
-        raise ModelError(f"{what} must {must}, got {reprlib.repr(unknown)}; {remedy}.")
+        raise ModelError(f"{what} must {must}, got {seen}; {remedy}.")
     return np.array(codes, dtype=np.int64)
+
+
+def is_total_name(label: Any) -> bool:
+    """Return True for the usual names of a margin, such as "All" of ``crosstab(margins=True)``."""
+    return isinstance(label, str) and label.strip().casefold() in {"all", "total", "totals", "sum", "overall"}
+
+
+def is_fully_labeled(values: Any) -> bool:
+    """Return True if no axis of a table is read by position."""
+    sides = sides_of(values) or []
+    has_labels = bool(sides) and all(labels is not None for side in sides for _, labels in side)
+    return isinstance(values, Mapping) or has_labels
+
+
+def cells_in_order(
+    what: str, values: Any, names: Sequence[Variable], states: Sequence[Sequence[Label]]
+) -> np.ndarray:
+    """Return where each declared cell stands in a table: the positions of its cells, counted in the given order."""
+
+    def numbered(_: str, raw: Any) -> np.ndarray:
+        shape = np.shape(raw)
+        return np.arange(math.prod(shape)).reshape(shape)
+
+    return aligned(what, values, names, states, numbered)

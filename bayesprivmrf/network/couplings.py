@@ -6,7 +6,7 @@ Graphs are networkx graphs, pgmpy networks, data frames of edges, adjacency matr
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -32,27 +32,38 @@ def read_adjacency(
 ) -> tuple[tuple[Hashable, ...], sparse.csr_array]:
     """Return the nodes and the weighted adjacency matrix of a graph.
 
+    `weight` names the attribute or the column of the weights. All weights are 1 if it is None.
+
     Raises
     ------
     ModelError
         The graph is directed or has no edge, a weight is not a finite number, an edge is listed with different
-        weights, or `nodes` leaves out a node of the graph.
+        weights, no weights have the given name, or `nodes` leaves out a node of the graph.
     """
     import narwhals.stable.v2 as nw
+    import pandas as pd
 
-    is_array = isinstance(graph, np.ndarray) and graph.dtype.names is None
-    if is_array or sparse.issparse(graph) or _is_labeled_matrix(graph):
-        return read_matrix(graph, nodes, "graph")
+    _require(isinstance(weight, str | None), "weight", "be the name of the edges' weights or None", weight)
+    # the fields of a structured array are the columns of a table
+    if isinstance(graph, np.ndarray) and graph.dtype.names is not None:
+        graph = pd.DataFrame({name: graph[name].ravel().tolist() for name in graph.dtype.names})
+    if isinstance(graph, np.ndarray) or sparse.issparse(graph) or _is_labeled_matrix(graph):
+        _require_no_name(weight, "a matrix")
+        order, adjacency = read_matrix(graph, nodes, "graph")
+        return order, adjacency if weight is not None else _unweighted(adjacency)
     libraries = {kind.__module__.split(".")[0] for kind in type(graph).__mro__}
     table: Any = nw.from_native(graph, pass_through=True)
-    if "networkx" in libraries:
-        # of a pgmpy network, only the structure is used
-        _require(isinstance(weight, str | None), "weight", "be the name of an edge attribute or None", weight)
-        found, u, v, weights = _read_networkx(graph, None if "pgmpy" in libraries else weight)
+    if "pgmpy" in libraries:  # of a pgmpy network, only the structure is used
+        _require_no_name(weight, "a pgmpy network")
+        found, u, v, weights = _read_networkx(graph, None)
+    elif "networkx" in libraries:
+        found, u, v, weights = _read_networkx(graph, weight)
     elif isinstance(table, nw.DataFrame | nw.LazyFrame):
-        found, u, v, weights = _read_frame(table.collect() if isinstance(table, nw.LazyFrame) else table)
+        frame = table.collect() if isinstance(table, nw.LazyFrame) else table
+        found, u, v, weights = _read_frame(frame, weight)
     else:
-        found, u, v, weights = _read_edges(graph)
+        _require_no_name(weight, "pairs and triples")
+        found, u, v, weights = _read_edges(_listed_edges(graph), is_weighted=weight is not None)
     order = tuple(found) if nodes is None else checked_nodes(nodes, None)
     if left_out := set(found).difference(order):
         raise ModelError(
@@ -66,6 +77,8 @@ def read_adjacency(
 
 def _read_networkx(graph: Any, weight: str | None) -> Edges:
     """Return the edges of a networkx graph, with nodes in graph order."""
+    must, seen = "be a graph, pairs or triples", f"a {type(graph).__name__}"
+    _require(hasattr(graph, "is_directed"), "graph", must, seen, "give the graph itself")
     must = "be undirected, because influence runs both ways along an edge"
     _require(
         not graph.is_directed(),
@@ -84,18 +97,28 @@ def _read_networkx(graph: Any, weight: str | None) -> Edges:
     return _read_edges(graph.edges(data=weight, default=1.0), list(graph.nodes))
 
 
-def _read_frame(table: Any) -> Edges:
-    """Return the edges of a data frame with two columns of nodes and perhaps a third column of weights."""
+def _require_no_name(weight: str | None, graph: str) -> None:
+    """Raise an error if weights without a name are asked for by a name."""
+    must, remedy = f"be left out, or None to ignore weights, for {graph}", "its weights have no name"
+    _require(weight in (None, "weight"), "weight", must, weight, remedy)
+
+
+def _unweighted(adjacency: sparse.csr_array) -> sparse.csr_array:
+    """Return an adjacency matrix with 1 for each edge."""
+    ones = np.ones(adjacency.nnz)
+    return sparse.csr_array((ones, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
+
+
+def _read_frame(table: Any, weight: str | None) -> Edges:
+    """Return the edges of a data frame with columns of nodes and perhaps of weights."""
     import pandas as pd
 
-    columns = len(table.columns)
-    remedy = "the rows of an adjacency matrix must be labeled as its columns are"
-    must = "have two columns of nodes and at most one of weights"
-    _require(columns in (2, 3), "an edge table", must, f"{columns} columns", remedy)
-    ends = [table[:, 0], table[:, 1]]  # by position: names may be numbers
+    _refuse_bare_matrix(table)
+    first, second, third = _edge_columns(list(table.columns), weight)
+    ends = [table[:, first], table[:, second]]  # by position: names may be numbers
     missing = any(end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends)
     _require(not missing, "an edge table", "name both ends of each edge", "missing ones", "drop those rows")
-    weights = _as_weights(table[:, 2].to_numpy()) if columns == 3 else np.ones(len(table))
+    weights = np.ones(len(table)) if third is None else _as_weights(table[:, third].to_numpy())
     if all(end.dtype.is_integer() for end in ends):
         # in order of first appearance, all first ends before all second ends
         places, found = pd.factorize(np.concatenate([end.to_numpy() for end in ends]))
@@ -103,6 +126,38 @@ def _read_frame(table: Any) -> Edges:
         return found.tolist(), u, v, weights
     found, u, v, _ = _read_edges(zip(*(end.to_list() for end in ends), strict=True))
     return found, u, v, weights
+
+
+def _edge_columns(names: list[Any], weight: str | None) -> tuple[int, int, int | None]:
+    """Return the positions of the columns of both ends of the edges, and of the weights; None without weights.
+
+    The weights are the column named `weight`. The ends are the columns ``source`` and ``target`` if there are such,
+    and otherwise the other two columns. The third of three columns that pandas only numbered holds weights.
+    """
+    if weight == "weight" and names == [0, 1, 2]:
+        return 0, 1, 2
+    others = [place for place, name in enumerate(names) if name != (weight or "weight")]
+    ends = [place for place in others if names[place] in ("source", "target")]
+    if len(ends) < 2:
+        ends = others[:2] if weight is None and len(others) == 3 else others
+    must = "have two columns of nodes beside that of the weights"
+    remedy = "name that column by `weight=`, or those of the nodes 'source' and 'target'"
+    _require(len(ends) == 2, "an edge table", must, f"{len(ends)} columns", remedy)
+    is_known = weight is None or weight in names or (weight == "weight" and len(names) == 2)
+    must, remedy = "name a column of the edge table", "pass None to ignore further columns"
+    _require(is_known, "weight", must, repr(weight), remedy)
+    return ends[0], ends[1], names.index(weight) if weight in names else None
+
+
+def _refuse_bare_matrix(table: Any) -> None:
+    """Raise an error for a frame without labels that could be an adjacency matrix or a table of edges."""
+    size = len(table)
+    if len(table.columns) != size or list(table.columns) != list(range(size)):
+        return
+    values = table.to_numpy()
+    is_both = values.dtype.kind in "biuf" and not values.diagonal().any() and (values == values.T).all()
+    must, seen = "have names of its columns, or labels of its rows and columns", "a symmetric table without"
+    _require(not is_both, "graph", must, seen, "give `.to_numpy()` of an adjacency matrix")
 
 
 def _as_weights(values: Any) -> np.ndarray:
@@ -113,7 +168,20 @@ def _as_weights(values: Any) -> np.ndarray:
         raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
 
 
-def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
+def _listed_edges(edges: Any) -> Any:
+    """Return edges after a check that neither keys of a mapping nor letters of a text would be taken for nodes."""
+    must, remedy = "be a list of edges, which a mapping is not", "write [(node, node, weight), ...]"
+    _require(not isinstance(edges, Mapping), "graph", must, f"a {type(edges).__name__}", remedy)
+    if not isinstance(edges, Iterable):
+        return edges
+    found = edges if isinstance(edges, list) else list(edges)
+    is_pair = not any(issubclass(kind, Mapping | str | bytes) for kind in set(map(type, found)))
+    must, remedy = "be a pair of nodes, or a pair and a weight", "write (node, node, weight)"
+    _require(is_pair, "an edge", must, "a mapping or text", remedy)
+    return found
+
+
+def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True) -> Edges:
     """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
 
     Raises
@@ -131,7 +199,7 @@ def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
             longest = max(longest, len(rest))
             u.append(place.setdefault(a, len(place)))
             v.append(place.setdefault(b, len(place)))
-            weights.append(rest[0] if rest else 1.0)
+            weights.append(rest[0] if rest and is_weighted else 1.0)
     except (TypeError, ValueError) as error:
         raise ModelError(
             "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
@@ -173,8 +241,11 @@ def read_matrix(
             matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
             matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)
         labels = [labels for side in sides_of(matrix) or () for _, labels in side if isinstance(labels, list)]
-        given = checked_nodes(labels[0] if labels else range(len(matrix)), None) if given is None else given
-        matrix = aligned(f"`{name}`", matrix, None, [given, given])
+        rows = range(len(matrix))
+        # numbers by which pandas counts the rows say nothing about nodes of other names, which `nodes` lists in order
+        is_bare = not labels and given is not None and set(given).isdisjoint(rows)
+        given = checked_nodes(labels[0] if labels else rows, None) if given is None else given
+        matrix = matrix.to_numpy() if is_bare else aligned(f"`{name}`", matrix, None, [given, given])
     coupling = _checked_coupling(matrix, name)
     return checked_nodes(given, coupling.indptr.size - 1), coupling
 

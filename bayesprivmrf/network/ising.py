@@ -87,7 +87,8 @@ class IsingNetwork:
         graph
             A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix
             (NumPy, SciPy, a labeled DataFrame or DataArray); a data frame with two columns of nodes and perhaps one
-            of weights; or pairs (node, node) or triples (node, node, weight). A repeated edge is one edge.
+            of weights; or pairs (node, node) or triples (node, node, weight). A repeated edge is one edge. The nodes
+            of a data frame are the columns ``source`` and ``target``, or the two columns beside the weights.
         coupling
             ``"raw"``: :math:`J` is the adjacency matrix :math:`A`, with its weights. ``"mean-degree"``: :math:`A`
             divided by the mean degree. ``"degree-normalised"``: :math:`D^{-1/2} A D^{-1/2}`. Degrees are sums of
@@ -96,7 +97,9 @@ class IsingNetwork:
             Order of the nodes. Names that the graph lacks become nodes without neighbors. By default the order in
             which the graph lists them, or 0 to n - 1 for a matrix.
         weight
-            Edge attribute of a networkx graph with the weights, 1 where absent. ``None`` ignores weights.
+            Name of the weights: an edge attribute of a networkx graph, 1 where absent, or a column of a data frame.
+            The third of three columns without names holds weights. ``None`` ignores weights, also those of triples
+            and matrices.
         mean_degree
             Divisor for ``"mean-degree"`` instead of the graph's own mean degree.
         field
@@ -106,7 +109,8 @@ class IsingNetwork:
         Raises
         ------
         ModelError
-            The graph is directed or has no edge, a weight is not finite, or an edge is listed with several weights.
+            The graph is directed or has no edge, a weight is not finite, no weights have the given name, or an edge
+            is listed with several weights.
 
         Examples
         --------

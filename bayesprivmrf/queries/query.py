@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, require
+from bayesprivmrf.checks import bare_array, refuse_axes, require
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
@@ -321,6 +321,7 @@ def whole_matrix(matrix: Any) -> Sparse:
     """Return a sparse matrix of whole weights in canonical form: sorted indices and no explicit zeros."""
     from scipy.sparse import csr_array, issparse
 
+    refuse_axes("matrix", matrix)
     given = matrix if issparse(matrix) else bare_array("matrix", matrix)
     must = "be a two-dimensional array of numbers with at least one row"
     is_matrix = given.ndim == 2 and given.dtype.kind in "biuf" and given.shape[0]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.base import contradiction
@@ -82,6 +83,7 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
         columns = {name: column.fillna("") for name, column in columns.items()}
     if separator == ";":
         own = {name: columns[name] for name in numbers if name in columns}
+        _refuse_unclear_commas([entry for column in own.values() for entry in column])
         # points may separate thousands: beside one, no comma is read as that of a decimal
         if not any(column.str.contains(".", regex=False).any() for column in own.values()):
             columns |= {name: column.str.replace(",", ".", regex=False) for name, column in own.items()}
@@ -89,6 +91,15 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
     return {
         name: column.astype(object).where(column.notna(), None).tolist() for name, column in columns.items()
     }
+
+
+def _refuse_unclear_commas(entries: Iterable[str]) -> None:
+    """Raise an error if commas or points could be those of decimals or of thousands, as in 1,410 alone."""
+    marked = [entry for entry in entries if "," in entry or "." in entry]
+    is_unclear = bool(marked) and all(_UNCLEAR.fullmatch(entry.strip()) for entry in marked)
+    must, seen = "show which mark is decimal", "three digits after each comma or point, as in 1,410"
+    remedy = "remove separators of thousands, or give a frame of numbers"
+    require(not is_unclear, "the numbers of a file with semicolons", must, seen, remedy, error=DataError)
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
@@ -104,6 +115,10 @@ def or_near(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that offers a similar known name; empty if there is none."""
     found = near(name, known)
     return "" if found is None else f"; {found!r} is similar"
+
+
+# What to do about a missing column
+_HEADER = "the first line of a file holds the names of its columns, with no title above it"
 
 
 def chosen_columns(
@@ -124,7 +139,8 @@ def chosen_columns(
     """
     for key, name in names.items():
         is_there = name in found or key not in needed
-        require(is_there, what, f"have a column {name!r}", f"none{or_near(name, found)}", error=DataError)
+        seen = f"none{or_near(name, found)}"
+        require(is_there, what, f"have a column {name!r}", seen, _HEADER, error=DataError)
     # a misspelled column must not be ignored: a variable without a column is summed over
     missing = [name for name in names.values() if name not in found]
     remedy = (
@@ -147,17 +163,41 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
-def number_of(what: str, value: Any, remedy: str = "leave out what was not answered") -> float:
+def code_of(states: Sequence[Label], label: Any) -> int | None:
+    """Return the position of the state that equals a label, or else has its text; None if there is none."""
+    by_text = {str(state): code for code, state in enumerate(states)}
+    by_key = {label_key(state): code for code, state in enumerate(states)}
+    return by_key.get(label_key(label), by_text.get(str(label)))
+
+
+# A number whose thousands are separated, as in 1,410 or 1 410 or 1.410,5
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}([,.'’\s]\d{3})+([.,]\d+)?")
+# A number that is 1410 or 1.41, as its mark separates thousands or decimals
+_UNCLEAR = re.compile(r"[+-]?[1-9]\d{0,2}[,.]\d{3}")
+
+
+def _is_grouped(value: Any) -> bool:
+    """Return True for text that looks like a number with separators of thousands."""
+    return isinstance(value, str) and _GROUPED.fullmatch(value.strip()) is not None
+
+
+def number_of(
+    what: str, value: Any, remedy: str = "leave out what was not answered", seen: str = "something else"
+) -> float:
     """Return a finite number; a `DataError`, which does not show the value, if it is not one."""
     number = as_number(value)
-    require(math.isfinite(number), what, "be finite numbers", "something else", remedy, error=DataError)
+    if not math.isfinite(number) and _is_grouped(value):
+        remedy = "write 1,410 as 1410, or give a frame that `pandas.read_csv(..., thousands=',')` read"
+        seen = f"{seen}, which looks like a number with separators of thousands"
+    require(math.isfinite(number), what, "be finite numbers", seen, remedy, error=DataError)
     return number
 
 
 def width_of(what: str, value: Any) -> float:
     """Return a finite number of at least 0, which states the width of noise; an `ArgumentError` otherwise."""
     number = as_number(value)
-    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
+    seen = "a number with separators of thousands" if _is_grouped(value) else "another"
+    require(0 <= number < math.inf, what, "be a finite number of at least 0", seen)
     return number
 
 
@@ -274,10 +314,11 @@ def values_and_noise(
         require(is_pair, "withheld", must, f"{mark!r} and a {type(pair).__name__}")
     values, found = [], []
     remedy = "state in `withheld` the bounds of a withheld count, such as {'<10': (0, 9)}"
-    for entry, distribution in zip(entries, noise, strict=True):
+    for row, (entry, distribution) in enumerate(zip(entries, noise, strict=True), start=1):
         pair = bounds.get(str(entry).strip())
         if pair is None:
-            value, own = number_of("the entries of `value`", entry, remedy), distribution
+            seen = f"something else in row {row}"
+            value, own = number_of("the entries of `value`", entry, remedy, seen), distribution
         else:
             lower, upper = pair
             value, own = Within.between(lower, upper, distribution)
@@ -312,4 +353,4 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
 
 
 def _is_empty(value: Any) -> bool:
-    return value is None or value != value or (isinstance(value, str) and not value.strip())
+    return is_missing(value) or (isinstance(value, str) and not value.strip())

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, instance_of, require
+from bayesprivmrf.checks import bare_array, instance_of, refuse_axes, require
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed, require_hashable
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.noise.kernels import KERNELS
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -177,6 +177,8 @@ def _fields(each: Any) -> Any:
     is_whole = values is not None and deviation is not None and clique is not None
     must = "have `noisy_measurement`, `clique` and `stddev`, as mbi's LinearMeasurement has"
     require(is_whole, "a measurement", must, f"a {type(each).__name__} without them")
+    refuse_axes("noisy_measurement", values)
+    refuse_axes("the matrix of a measurement", query)
     is_matrix = hasattr(query, "shape") and not isinstance(query, type)
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
     return SimpleNamespace(
@@ -276,14 +278,6 @@ class _Factor:
         return self.values.ravel() if flatten else self.values
 
 
-def _is_missing(key: Any) -> bool:
-    """Return True if a key stands for missing values: None, NaN, or a missing value of pandas."""
-    try:
-        return key is None or bool(key != key)
-    except TypeError:  # pandas.NA has no truth value
-        return True
-
-
 def _key_codes(
     model: ModelSpecification, variable: Variable, keys: Mapping[Any, Any], missing: Label | None
 ) -> np.ndarray:
@@ -296,7 +290,7 @@ def _key_codes(
     codes, what, must = [], f"the keys of {variable!r}", f"be its declared states {states!r}"
     for key in listed(what, keys[variable]):
         require_hashable(what, key)
-        label = missing if _is_missing(key) else key
+        label = missing if is_missing(key) else key
         code = by_key.get(label_key(label), by_text.get(str(label))) if label is not None else None
         seen, remedy = repr(label), "declare the keys as its states"
         if label is None:

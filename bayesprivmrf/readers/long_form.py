@@ -13,11 +13,13 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
+from bayesprivmrf.model.labels import is_total_name
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
     chosen_columns,
+    code_of,
     columns_of,
     or_near,
     query_of,
@@ -45,6 +47,7 @@ def read_counts(
     groups: Mapping[Variable, _Level | Sequence[_Level]] | None = None,
     columns: Mapping[Any, str] | None = None,
     everything: str = "*",
+    missing: Label | None = None,
     withheld: Mapping[Any, tuple[int, int]] | None = None,
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
@@ -60,8 +63,8 @@ def read_counts(
         a text file are separated by commas, tabs or semicolons; with semicolons, numbers may have decimal commas.
         The columns are the variables, whose entries are declared states; ``value``; and optionally ``law`` (the name
         of the noise distribution in files, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise,
-        and ``query``. A variable is summed over if it has no column, or if its entry is empty or `everything`. Rows
-        with the same variables form one table; ``query`` distinguishes several tables of the same variables.
+        and ``query``. A variable is summed over if it has no column, or if its entry is `everything`. Rows with the
+        same variables form one table; ``query`` distinguishes several tables of the same variables.
     noise
         The noise distribution of all rows; or a family, as a class or a name, whose parameter is in each row.
     groups
@@ -70,7 +73,10 @@ def read_counts(
     columns
         The file's name of a variable or of one of the columns above, if it differs.
     everything
-        The entry that marks a variable as summed over.
+        The entry that marks a variable as summed over. Write ``""`` if empty entries do so.
+    missing
+        The declared state for empty entries, by which SQL engines write the group of missing values (``NULL``). They
+        are refused if neither this nor ``everything=""`` says what they mean.
     withheld
         The marks of withheld counts in ``value``, each with its smallest and largest possible count:
         ``{"<10": (0, 9)}``. If integer noise was added before counts were withheld, a noisy count may be negative:
@@ -89,14 +95,14 @@ def read_counts(
     Raises
     ------
     ArgumentError
-        A noise distribution is not stated or lacks its parameter, the groups are not a partition, or the bounds of a
-        withheld count are invalid.
+        A noise distribution is not stated or lacks its parameter, the groups are not a partition, the bounds of a
+        withheld count are invalid, or `missing` is no declared state.
     DataError
         A column is missing, a cell is missing or repeated, or a value is not a number.
     ModelError
         The tables do not fit the model, are proportions, or contradict each other about the number of records.
     UndeclaredStateError
-        A row has a state that was not declared.
+        A row has a state that was not declared, or an empty entry without a meaning.
 
     Warns
     -----
@@ -116,16 +122,19 @@ def read_counts(
     model = ModelSpecification.from_pgmpy(network)
     must = "be the text that stands for all states"
     instance_of("everything", everything, str, must, "leave it out for '*'")
+    _check_missing(model, missing, everything)
     called = columns if isinstance(columns, Mapping) else {}
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
-    named = _named(model, columns_of(source, numbers), columns)
+    found = columns_of(source, numbers)
+    _require_long(model, found, numbers[0])
+    named = _named(model, found, columns)
     count = len(named["value"])
     require(count, "the noisy counts", "have at least one row", "none", error=DataError)
     stated = stated_noise(count, noise, named)
     values, row_noise = values_and_noise(named["value"], stated, withheld)
     levels, declared = _levels(model, groups), [v for v in model.domain.variables if v in named]
     labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in declared}
-    places = {v: _places(v, named[v], labels[v], everything) for v in declared}
+    places = {v: _places(v, named[v], labels[v], everything, missing) for v in declared}
     names = named.get("query", [""] * count)
     tables: dict[Any, list[int]] = {}
     for row in range(count):
@@ -142,6 +151,25 @@ def read_counts(
         query, laws = query_of(model, [v for v, _ in key], chosen), [row_noise[row] for row in placed]
         measurements += measurements_by_noise(model, query, values[placed], laws)
     return released(model, measurements, guarantee=guarantee, total=total)
+
+
+def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> None:
+    """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
+    if missing is not None:
+        require_hashable("`missing`", missing)
+        is_declared = any(code_of(states, missing) is not None for states in model.domain.states)
+        must = "be a declared state of a variable, and None beside everything=''"
+        remedy = "declare the state that stands for missing values"
+        require(is_declared and everything.strip(), "missing", must, repr(missing), remedy)
+
+
+def _require_long(model: ModelSpecification, found: Mapping[str, Sequence[Any]], value: str) -> None:
+    """Raise an error if a table in wide form is given, with a column for each state of a variable."""
+    for variable, states in zip(model.domain.variables, model.domain.states, strict=True):
+        is_wide = value not in found and len(found.keys() & set(map(str, states))) > 1
+        must, seen = "have a row for each number", f"a column for each state of {variable!r}"
+        remedy = "reshape the frame by `frame.melt(...)`, or give its counts to `NoisyStatistics.from_tables`"
+        require(not is_wide, "the noisy counts", must, seen, remedy, error=DataError)
 
 
 def _named(
@@ -178,16 +206,20 @@ def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Leve
 
 
 def _places(
-    variable: Variable, entries: Sequence[Any], levels: Sequence[Iterable[Label]], everything: str
+    variable: Variable,
+    entries: Sequence[Any],
+    levels: Sequence[Iterable[Label]],
+    everything: str,
+    missing: Label | None,
 ) -> list[Any]:
     """Return the level and the code of each entry of a column; None if the variable is summed over.
 
-    The first level has the states, and the others the labels of groups.
+    The first level has the states, and the others the labels of groups. Empty entries are the state `missing`.
     """
     meant = {"", everything} & set(map(str, chain(*levels)))
     must, seen = f"be no state or group of {variable!r}", repr(min(meant, default=""))
     remedy = "choose another `everything`, or rename the state"
-    require(not meant, "`everything` and empty entries, which stand for all states,", must, seen, remedy)
+    require(not meant, "`everything` and empty entries", must, seen, remedy)
     known: dict[Any, tuple[int, int]] = {}
     for number, labels in enumerate(levels):
         for code, label in enumerate(labels):
@@ -195,19 +227,37 @@ def _places(
             must = "have labels that no state and no other group has"
             require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
+    states = [*levels[0]]
+    code = None if missing is None else code_of(states, missing)
+    empty = None if code is None else (0, code)
+    is_summed = not everything.strip()  # empty entries stand for all states
     places = []
-    for entry in entries:
-        if entry is None or entry != entry or (isinstance(entry, str) and entry.strip() in {"", everything}):
+    for row, entry in enumerate(entries, start=1):
+        text = "" if is_missing(entry) else str(entry).strip()
+        if is_summed if not text else (isinstance(entry, str) and text == everything):
             places.append(None)
             continue
-        place = known.get(label_key(entry)) or known.get(str(entry).strip())
-        must = f"hold declared states, labels of `groups`, or {everything!r}"
-        states = ", ".join(map(repr, levels[0]))
-        remedy = f"declare the state, or list its states in `groups`. The declared states are {states}"
-        error = UndeclaredStateError
-        require(place is not None, f"the column of {variable!r}", must, "another entry", remedy, error=error)
+        place = (known.get(label_key(entry)) or known.get(text)) if text else empty
+        if place is None:
+            raise _unknown_entry(variable, row, text, states, everything)
         places.append(place)
     return places
+
+
+def _unknown_entry(
+    variable: Variable, row: int, text: str, states: Sequence[Label], everything: str
+) -> UndeclaredStateError:
+    """Return the error for an entry without a meaning, which shows no entry but the usual names of a total."""
+    must = f"hold declared states, labels of `groups`, or {everything!r}"
+    seen, listing = f"another entry in row {row}", ", ".join(map(repr, states))
+    remedy = f"declare the state, or list its states in `groups`. The declared states are {listing}"
+    if not text:
+        seen = f"an empty entry in row {row}"
+        remedy = "name its declared state in `missing=`, or write everything='' if it stands for all states"
+    elif is_total_name(text):
+        seen = f"{text!r} in row {row}"
+        remedy = f"leave out rows of totals, or write everything={text!r} to read them"
+    return UndeclaredStateError(f"the column of {variable!r} must {must}, got {seen}; {remedy}.")
 
 
 def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int]:

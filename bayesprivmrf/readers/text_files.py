@@ -106,8 +106,9 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
         remedy = "check its header and rows."
         if "fields in line" in str(error):
             remedy = (
-                "a row has more fields than the header. Put a field that contains the separator (comma, semicolon or "
-                "tab) in double quotes, and drop separators at the ends of rows."
+                "a row has more fields than the header, its first line. Remove titles above the header, put a field "
+                "that contains the separator (comma, semicolon or tab) in double quotes, and drop separators at the "
+                "ends of rows."
             )
         kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
         problem = f"{what} is not well-formed{kind}: {remedy}"
@@ -126,13 +127,20 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     require(columns <= largest, "a text file", must, seen, remedy, error=DataError)
     if is_strict:
         # The nonblank lines, after a check that each has as many fields as the header
-        lines = [line for line in content.splitlines(keepends=True) if line.strip(b"\r\n")]
-        rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
+        lines = content.splitlines(keepends=True)
+        numbers = [number for number, line in enumerate(lines, start=1) if line.strip(b"\r\n")]
+        content = b"".join(lines[number - 1] for number in numbers)
+        rows = csv.reader((lines[k - 1].decode("utf-8-sig") for k in numbers), delimiter=separator)
         fields = len(next(rows, []))
-        for number, row in enumerate(rows, start=2):
-            what, must = f"line {number} of a CSV file", f"have {fields} entries, as the header has"
-            require(len(row) == fields, what, must, len(row), error=DataError)
-        content = b"".join(lines)
+        for row in rows:
+            what = f"line {numbers[rows.line_num - 1]} of a CSV file"
+            must = f"have {_entries(fields)}, as the header, its first line, has"
+            remedy = "remove titles above the header and notes below the table"
+            if len(row) > fields:
+                remedy = (
+                    "remove titles above the header, and separators of thousands, which split 1,410 in two"
+                )
+            require(len(row) == fields, what, must, len(row), remedy, error=DataError)
     # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
     # shifts every column. The file is read in one piece, because only then is every row compared with the first.
     whole = pd.read_csv(
@@ -163,6 +171,10 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
         raise repeated_error()
     records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
     return records.set_axis(names.dropna().tolist(), axis="columns"), separator
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"
 
 
 def _separator(content: bytes) -> str:

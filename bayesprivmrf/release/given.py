@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import instance_of, refuse_masked, require
+from bayesprivmrf.checks import instance_of, refuse_masked, require, sides_of
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.labels import aligned
+from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
@@ -49,7 +49,7 @@ def measurements_of_tables(
     parts = []
     for (scope, values), (key, given) in zip(pairs, _table_noise(noise, scopes), strict=True):
         array = aligned(f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)])
-        parts.append((scope, array, _cell_noise(model, scope, key, given)))
+        parts.append((scope, array, _cell_noise(model, scope, values, key, given)))
     refuse_proportions([array for _, array, _ in parts], total, stacklevel=4)
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
@@ -179,11 +179,13 @@ def _table_noise(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tu
 
 
 def _cell_noise(
-    model: ModelSpecification, scope: tuple[Any, ...], key: tuple[Any, ...], given: Any
+    model: ModelSpecification, scope: tuple[Any, ...], values: Any, key: tuple[Any, ...], given: Any
 ) -> NoiseDistribution | list[NoiseDistribution]:
     """Return the noise distribution of a table, or a list of those of its cells, in C order of its scope.
 
-    The axes of the given noise are in the order of `key`.
+    The axes of the given noise are in the order of `key`. An array without labels beside a labeled table could be in
+    declared order or in the order of the table. It is refused unless these are the same, or all cells have the same
+    noise.
     """
     if isinstance(given, NoiseDistribution):
         return given
@@ -194,6 +196,12 @@ def _cell_noise(
         [*map(model.domain.states_of, key)],
         _array,
     )
+    is_alike = (array == array.flat[0]).all()
+    is_clear = is_alike or is_fully_labeled(given) or not _is_moved(model, scope, values, key, given)
+    must = "be labeled as its table is, because the labels of the table are in another order than declared"
+    remedy = "give it the labels of the table, or give both as arrays in declared order"
+    seen = "an array without labels"
+    require(is_clear, f"the noise of {scope!r}", must, seen, remedy, error=ModelError)
     cells = array.transpose([key.index(v) for v in scope]).ravel()
     if cells.dtype.kind == "O":
         must = "be a noise distribution, such as Laplace(scale=2.0)"
@@ -203,6 +211,26 @@ def _cell_noise(
     require(is_right, f"the variances of {scope!r}", "be finite and not negative", "another", remedy)
     known = {variance: noise_of_variance(Gaussian, variance) for variance in set(variances.tolist())}
     return [known[variance] for variance in variances.tolist()]
+
+
+def _is_moved(
+    model: ModelSpecification, scope: tuple[Any, ...], values: Any, key: tuple[Any, ...], given: Any
+) -> bool:
+    """Return True if a table has labels and its cells are in another order than those of its noise.
+
+    Axes may be in another order if the noise states theirs, by a key in another order or by names.
+    """
+    if not isinstance(values, Mapping) and sides_of(values) is None:
+        return False
+    what, states = f"the table of {scope!r}", model.domain.states_of
+    own = cells_in_order(what, values, scope, [*map(states, scope)])
+    own = own.transpose([scope.index(v) for v in key])
+    noise = cells_in_order(what, given, key, [*map(states, key)])
+    named = {str(name) for side in sides_of(given) or () for name, _ in side}
+    if key == scope and named.isdisjoint(map(str, key)):
+        return not np.array_equal(own, noise)
+    # the positions of cells grow along an axis in the order of its labels
+    return any(not np.array_equal(own.argsort(axis), noise.argsort(axis)) for axis in range(own.ndim))
 
 
 def _array(what: str, noise: Any) -> np.ndarray:

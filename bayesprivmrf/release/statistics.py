@@ -156,14 +156,16 @@ class NoisyStatistics(Released):
         tables
             Noisy counts by scope. A table is an array whose axes are the variables of its key, in that order; or a
             labeled table, such as ``pandas.crosstab`` returns, which is aligned by names and labels. An axis without
-            a name takes its place in the order of the key. Proportions, such as ``solution.marginal`` returns, are
+            a name takes its place in the order of the key. The numbers by which pandas counts rows are labels; they
+            are refused unless they are the declared states. Proportions, such as ``solution.marginal`` returns, are
             refused. Tables may nest and overlap. In a list of pairs ``(scope, table)`` a scope may occur several
             times, for separate measurements.
         noise
             The noise distribution of all tables; or the noise of each table, by scope or as a list in the order of
             the tables. The noise of one table is a distribution; or one distribution for each cell, as an array or as
             a mapping from the cell's states; or an array of variances for normal noise, where 0 marks an exact
-            number. The axes follow the key in `noise` if it is a mapping; labels are aligned as in `tables`.
+            number. The axes follow the key in `noise` if it is a mapping; labels are aligned as in `tables`. An array
+            without labels is refused beside a table whose labels are in another order than declared.
         guarantee
             The publisher's privacy guarantee, if there is one.
         total

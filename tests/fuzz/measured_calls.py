@@ -88,8 +88,8 @@ def _readers(network: Any) -> list[Target]:
     both = pd.concat([counts, whole], ignore_index=True).astype(object)
     return [
         Target(name="readers.read_counts", call=readers.read_counts, arguments={
-            "network": network, "source": both.where(both.notna(), None), "noise": Laplace(2.0), "groups": None,
-            "columns": None, "everything": "*", "guarantee": None, "total": None}),
+            "network": network, "source": both.where(both.notna(), "*"), "noise": Laplace(2.0), "groups": None,
+            "columns": None, "everything": "*", "missing": None, "guarantee": None, "total": None}),
         Target(name="readers.from_mbi", call=readers.from_mbi, arguments={
             "network": network, "measurements": [(np.eye(4), np.full(4, 10.0), 2.0, ("a", "b"))], "noise": "gaussian",
             "total": 40}),

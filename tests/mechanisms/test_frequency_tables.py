@@ -27,6 +27,7 @@ from bayesprivmrf.mechanisms import (
     SelectMeasure,
     StableStructure,
 )
+from bayesprivmrf.records import read_records
 
 STATES = {"a": ["x", "y"], "b": ["u", "v", "w"], "c": ["p", "q"]}
 NETWORK = bpm.declare(STATES, [("a", "b"), ("b", "c")])
@@ -164,6 +165,15 @@ def test_whole_numbers_of_other_types_are_counts(counts):
 def test_what_is_no_count_is_refused(counts):
     with pytest.raises(DataError, match="column 'Freq' must hold whole numbers"):
         ExactStatistics().release(NETWORK, table(counts), count="Freq")
+
+
+def test_a_frequency_table_as_offices_print_it_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(DataError, match="write 1,410 as 1410"):
+        ExactStatistics().release(NETWORK, table(["1,410", "1", "0", "2", "40", "5"]), count="Freq")
+    place = tmp_path / "counts.csv"
+    place.write_text("Table 3: households\na,b,Freq\nx,u,3\n")
+    with pytest.raises(DataError, match=r"Remove titles above the header"):
+        read_records(place)
 
 
 class Account:

@@ -3,8 +3,10 @@
 import networkx as nx
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import xarray as xr
+from scipy import sparse
 
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.mechanisms import ObjectivePerturbation
@@ -56,13 +58,69 @@ def test_an_adjacency_matrix_of_three_nodes_is_no_table_of_edges():
         (J.loc[["ann", "ann", "bob", "cas"]], None, ModelError, "must not repeat"),
         (J.loc[NAMES[:3]], None, ModelError, "got 'dan'"),
         (J, ["ann", "bob", "cas", "eve"], ModelError, "got 'dan'"),
-        (J.set_axis(range(4), axis=0).set_axis(range(4), axis=1), [1, 0, 3, 2], ModelError, "another order"),
+        (J.set_axis(range(4), axis=0).set_axis(range(4), axis=1), [1, 0, 3, 5], ModelError, "numbers from 0"),
         (np.ma.masked_equal(J.to_numpy(), 4), None, ArgumentError, "masked"),
     ],
 )
 def test_a_matrix_whose_labels_are_not_the_nodes_is_refused(matrix, nodes, error, message):
     with pytest.raises(error, match=message):
         IsingNetwork.from_matrix(matrix, nodes)
+
+
+def test_numbers_that_pandas_counts_rows_by_are_nodes_where_nodes_have_such_names():
+    bare = pd.DataFrame(J.to_numpy())
+    turned = IsingNetwork.from_matrix(bare, [1, 0, 3, 2])
+    np.testing.assert_array_equal(turned.coupling.toarray(), bare.loc[[1, 0, 3, 2], [1, 0, 3, 2]])
+    np.testing.assert_array_equal(IsingNetwork.from_matrix(bare, NAMES).coupling.toarray(), J)
+
+
+EDGES = pd.DataFrame({"source": ["a", "b"], "target": ["b", "c"], "weight": [2.0, 3.0], "year": [1, 2]})
+TRIPLES = [("a", "b", 2.0), ("b", "c", 3.0)]
+PATH = np.array([[0, 2.0, 0], [2.0, 0, 3.0], [0, 3.0, 0]])
+WEIGHTED = {
+    "columns by name": EDGES[["year", "weight", "target", "source"]],
+    "polars": pl.from_pandas(EDGES),
+    "three columns": EDGES[["source", "target", "weight"]].rename(columns={"source": "u", "target": "v"}),
+    "weights first": EDGES[["weight", "source", "target"]].rename(columns={"source": "u", "target": "v"}),
+    "numbered columns": pd.DataFrame(TRIPLES),
+    "fields": np.array(TRIPLES, dtype=[("source", "U1"), ("target", "U1"), ("weight", float)]),
+    "triples": TRIPLES,
+    "array": PATH,
+    "sparse": sparse.csr_array(PATH),
+    "labeled": pd.DataFrame(PATH, index=list("abc"), columns=list("abc")),
+    "networkx": nx.Graph([(a, b, {"weight": w}) for a, b, w in TRIPLES]),
+}
+
+
+@pytest.mark.parametrize("form", WEIGHTED)
+def test_weights_of_every_form_are_read_by_name_or_ignored_or_refused(form):
+    graph = WEIGHTED[form]
+    nodes = None if form in ("array", "sparse") else list("abc")
+    read = IsingNetwork.from_graph
+    np.testing.assert_array_equal(read(graph, nodes=nodes).coupling.toarray(), PATH)
+    np.testing.assert_array_equal(read(graph, nodes=nodes, weight=None).coupling.toarray(), PATH != 0)
+    with pytest.raises(ModelError, match=r"(?s)weight.*nonsense|two columns of nodes"):
+        read(graph, nodes=nodes, weight="nonsense")
+    if form == "polars":
+        np.testing.assert_array_equal(read(graph, nodes=nodes, weight="year").coupling.data, [1, 1, 2, 2])
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (EDGES[["source", "target", "year"]], "name a column of the edge table"),
+        (EDGES[["source", "weight"]], "two columns of nodes"),
+        (EDGES.rename(columns={"source": "u"}), "two columns of nodes"),
+        (pd.DataFrame([[0, 1, 2], [1, 0, 0], [2, 0, 0]]), "an adjacency matrix"),
+        ({("a", "b"): 2.0}, "which a mapping is not"),
+        ([{"source": "a", "target": "b"}], "a mapping or text"),
+        (["ab", "bc"], "a mapping or text"),
+        (nx.MultiGraph([(0, 1)]).edges, "the graph itself"),
+    ],
+)
+def test_a_table_whose_edges_could_only_be_guessed_is_refused(graph, message):
+    with pytest.raises(ModelError, match=message):
+        IsingNetwork.from_graph(graph)
 
 
 def test_outcomes_are_aligned_by_node():

@@ -119,16 +119,44 @@ def test_labels_are_equal_as_declared_states_are():
     assert NoisyStatistics.from_tables(network, {"a": table}, noise=Laplace(1.0)) == wanted
 
 
-def test_numbers_that_pandas_counts_rows_by_are_labels_only_where_they_are_the_states():
-    network = bpm.declare({"a": ["x", "y"], "b": [0, 1]}, [("a", "b")])
-    values = np.array([[1.0, 2.0], [3.0, 4.0]])
-    wanted = NoisyStatistics.from_tables(network, {("a", "b"): values}, noise=Laplace(1.0))
-    assert (
-        NoisyStatistics.from_tables(network, {("a", "b"): pd.DataFrame(values)}, noise=Laplace(1.0)) == wanted
-    )
-    network = bpm.declare({"a": ["x", "y"], "b": [1, 0]}, [("a", "b")])
-    with pytest.raises(ModelError, match="in another order"):
-        NoisyStatistics.from_tables(network, {("a", "b"): pd.DataFrame(values)}, noise=Laplace(1.0))
+@pytest.mark.parametrize("states", [[0, 1], [1, 0], [1.0, 0.0], [True, False], ["yes", "no"], [0, 1, 2]])
+def test_numbers_that_pandas_counts_rows_by_are_labels_of_the_states_or_refused(states):
+    """pandas stores the index of ``pd.Series({0: 7.0, 1: 3.0})`` and the one that it sets itself alike."""
+    network, rows = bpm.declare({"a": states}, [("a",)]), pd.RangeIndex(2)
+    count = pd.Series({0: 7.0, 1: 3.0})
+    assert count.index.equals(rows)
+    labeled = xr.DataArray([7.0, 3.0], dims="a", coords={"a": rows})
+    for table in (count, pd.Series([7.0, 3.0]), count.to_frame(), count.to_dict(), labeled):
+        reads = (
+            lambda table=table: NoisyStatistics.from_tables(network, {"a": table}, noise=Laplace(1.0)),
+            lambda table=table: NoisyStatistics.from_measurements(
+                network, [Measurement(q.table("a"), table, Laplace(1.0))]
+            ),
+            lambda table=table: NoisyStatistics.from_tables(
+                network, {"a": np.zeros(len(states))}, noise={"a": table}
+            ),
+        )
+        for read in reads:
+            if set(states) != {0, 1} or isinstance(states[0], bool):
+                with pytest.raises(ModelError, match=r"must be labeled|must hold each state"):
+                    read()
+            elif read is reads[2]:
+                assert sorted(read().cell_variances()) == pytest.approx([3.0, 7.0])
+            else:
+                assert read().flat.tolist() == [(7.0, 3.0)[int(state)] for state in states]
+
+
+def test_positions_that_stand_for_states_have_no_labels_in_queries_and_measurements_of_mbi():
+    network = bpm.declare({"a": [1, 0]}, [("a",)])
+    count, weights = pd.Series({0: 7.0, 1: 3.0}), pd.DataFrame([[1, 0], [1, 1]])
+    for table in (count, count.set_axis(["x", "y"]), xr.DataArray(count.to_numpy(), dims="a")):
+        with pytest.raises(ArgumentError, match="plain array"):
+            bpm.readers.from_mbi(network, [(None, table, 1.0, ("a",))])
+    for matrix in (weights, weights.set_axis([0, 1], axis=1), weights.set_axis(["x", "y"], axis=1)):
+        with pytest.raises(ArgumentError, match="plain array"):
+            bpm.readers.from_mbi(network, [(matrix, [7.0, 3.0], 1.0, ("a",))])
+        with pytest.raises(ArgumentError, match="plain array"):
+            q.weighted("a", matrix=matrix)
 
 
 TABLE = pd.DataFrame(
@@ -178,6 +206,66 @@ def test_noise_of_labeled_cells_is_aligned_under_its_own_key():
     assert NoisyStatistics.from_tables(network, {key: counts}, noise={("sex", "sat"): turned}) == wanted
     with pytest.raises(ArgumentError, match="masked array"):
         NoisyStatistics.from_tables(network, {key: counts}, noise={key: np.ma.masked_less(variances, 2)})
+
+
+SQUARE = ("a", "b")
+CELLS = pd.DataFrame(
+    [[10.0, 20.0], [30.0, 40.0]], index=pd.Index(["x", "y"], name="a"), columns=pd.Index(["p", "q"], name="b")
+)
+FORMS = {
+    "frame": lambda table: table,
+    "transposed": lambda table: table.T,
+    "stacked": lambda table: table.stack(),
+    "mapping": lambda table: table.stack().to_dict(),
+    "array": xr.DataArray,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("laws", [False, True])
+def test_noise_without_labels_beside_a_table_in_another_order_is_refused(form, laws):
+    """Read by position, the variance of one cell would go to another."""
+    states = {"a": ["y", "x"], "b": ["q", "p"]}
+    network, table = bpm.declare(states, [SQUARE]), FORMS[form](CELLS)
+    variances = pd.DataFrame([[1.0, 4.0], [9.0, 16.0]], index=CELLS.index, columns=CELLS.columns)
+    noise = variances.map(Gaussian.of_variance) if laws else variances
+    for bare in (noise.to_numpy(), noise.to_numpy().tolist()):
+        for unlabeled in ([bare], {SQUARE: bare}):
+            with pytest.raises(ModelError, match=r"labeled as its table is.*an array without labels"):
+                NoisyStatistics.from_tables(network, {SQUARE: table}, noise=unlabeled)
+    release = NoisyStatistics.from_tables(network, {SQUARE: table}, noise={SQUARE: noise})
+    found = {
+        float(value): each.noise.variance for each in release.measurements for value in each.values.tolist()
+    }
+    assert found == pytest.approx({10.0: 1.0, 20.0: 4.0, 30.0: 9.0, 40.0: 16.0})
+
+
+def test_noise_without_labels_beside_a_table_in_declared_order_is_read():
+    network = bpm.declare({"a": ["x", "y"], "b": ["p", "q"]}, [SQUARE])
+    variances = np.array([[1.0, 4.0], [9.0, 16.0]])
+    wanted = NoisyStatistics.from_tables(network, {SQUARE: CELLS.to_numpy()}, noise=[variances])
+    named = xr.DataArray(CELLS.to_numpy().T, dims=["b", "a"])  # axes with names, in declared order each
+    for table, noise in (
+        (CELLS, variances),
+        (CELLS.stack(), variances),
+        (CELLS.stack().to_dict(), variances),
+        (named, named.copy(data=variances.T)),
+        (CELLS, named.copy(data=variances.T)),
+    ):
+        assert NoisyStatistics.from_tables(network, {SQUARE: table}, noise=[noise]) == wanted
+    turned = {("b", "a"): variances.T}
+    assert NoisyStatistics.from_tables(network, {SQUARE: CELLS}, noise=turned) == wanted
+    for table, noise in (
+        (CELLS.T, [variances]),
+        (named, [variances]),
+        (CELLS.T, [xr.DataArray(variances)]),
+        (CELLS[::-1], turned),
+        (CELLS[::-1], [named.copy(data=variances.T)]),
+    ):
+        with pytest.raises(ModelError, match="labeled as its table is"):
+            NoisyStatistics.from_tables(network, {SQUARE: table}, noise=noise)
+    alike = NoisyStatistics.from_tables(network, {SQUARE: CELLS[::-1]}, noise=[np.full((2, 2), 4.0)])
+    assert alike == NoisyStatistics.from_tables(network, {SQUARE: CELLS}, noise=Gaussian(2.0))
 
 
 def test_scores_are_aligned_with_the_states():

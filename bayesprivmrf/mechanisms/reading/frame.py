@@ -266,7 +266,8 @@ class Counts:
         """Return the error for invalid counts, which does not show them."""
         return DataError(
             f"column {self.column!r} must hold whole numbers, at least 0 and with a sum of at most {self.most:,}, "
-            "because it is the number of records for each row; correct other values, or drop their rows."
+            "because it is the number of records for each row; write 1,410 as 1410, and correct other values or drop "
+            "their rows."
         )
 
 
