@@ -81,7 +81,7 @@ def test_a_quantity_rounds_as_a_number_does(posterior):
 
 def test_a_quantity_prints_its_numbers_and_has_html(posterior):
     found = posterior.quantity(odds_ratio("a", "b"), draws=50, variables=["a", "b"]).round(2)
-    shown = [f"{float(found.lower):g} to {float(found.upper):g}", "90 % interval", found.note, found.status]
+    shown = [f"{float(found.lower):g} to {float(found.upper):g}", "interval", found.note, found.status]
     for text in (repr(found), html_of(found)):
         assert all(word in text for word in shown)
     table = posterior.quantity(lambda draw: draw.marginal(["a", "b"]), draws=20)

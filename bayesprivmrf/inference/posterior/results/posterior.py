@@ -171,7 +171,7 @@ class Posterior(Card):
     ) -> pd.DataFrame:
         """Return credible intervals of a joint marginal, of a conditional distribution, or of the answers to a query.
 
-        Tails are equal, except near 0 and 1, where the limit moves to the end (`bayesprivmrf.inference.limits`).
+        Tails are equal, except near 0 and 1, where the nearer limit may be 0 or 1 itself (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
@@ -310,6 +310,11 @@ class Posterior(Card):
         zero-sum effects that contain both variables, nats. It is 0 if and only if a and b are independent given the
         others. For two-state variables that share no larger clique it is a quarter of the log odds ratio.
 
+        The effects of nearly empty cells can be arbitrarily large. Dirichlet rows, the default prior of decomposable
+        models, do not shrink them: if states are rare, nearly all edges get a probability of 1.0, and a
+        `PriorWarning` says so. The normal effects of ``LatentCounts(formulation="log-linear")`` are shrunk to 0
+        without support, so take this prior to ask for edges.
+
         Parameters
         ----------
         threshold, prob
@@ -343,7 +348,7 @@ class Posterior(Card):
         return predictive_check(self._evidence, self._draws, generator(rng))
 
     def synthetic(
-        self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
+        self, number: int = 50, size: int | None = None, *, rng: int | np.random.Generator
     ) -> list[pd.DataFrame]:
         """Draw synthetic data sets, each from its own draw of the posterior.
 
@@ -353,6 +358,7 @@ class Posterior(Card):
         ----------
         number, size
             Number of data sets, at most one per draw, and of records in each (by default the posterior median of N).
+            With fewer than fifty data sets, the width of a combined interval varies a lot from seed to seed.
         rng
             Seed or generator.
 

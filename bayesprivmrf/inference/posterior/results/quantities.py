@@ -30,7 +30,7 @@ import numpy as np
 
 from bayesprivmrf.cards import Card, card_html
 from bayesprivmrf.checks import at_least, require, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning
 from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
@@ -60,7 +60,7 @@ type Limits = tuple[FloatArray, FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Quantity(Card):
+class Quantity:
     """Posterior draws of a function of the model, with its intervals.
 
     Parameters
@@ -106,22 +106,24 @@ class Quantity(Card):
         """Return the quantity rounded to a number of decimals, as `round` does; its draws stay as they are."""
         return self.__round__(digits)
 
-    def _facts(self) -> list[tuple[str, str]]:
-        if self.estimate.ndim:
-            return [("shape", str(self.estimate.shape)), ("intervals", f"{100 * self.prob:.4g} %")]
-        return [
-            ("estimate", f"{float(self.estimate):.6g}"),
-            (f"{100 * self.prob:.4g} % interval", f"{float(self.lower):.6g} to {float(self.upper):.6g}"),
-            ("status", f"{self.status} ({self.note})"),
-        ]
-
     def __repr__(self) -> str:
-        rows = f"\n{self.frame.to_string(max_rows=60)}" if self.estimate.ndim else ""
-        return super().__repr__() + rows
+        interval = f"{self.prob:.0%} interval"
+        if self.estimate.ndim:
+            return f"Quantity(shape {self.estimate.shape}, {interval})\n{self.frame.to_string(max_rows=60)}"
+        numbers = f"{float(self.estimate):.4g}, {interval} {float(self.lower):.4g} to {float(self.upper):.4g}"
+        return f"Quantity({numbers}; {self.status}: {self.note})"
 
     def _repr_html_(self) -> str:
-        rows: Any = self.frame._repr_html_() if self.estimate.ndim else ""
-        return card_html(type(self).__name__, "", self._facts(), folded=rows)
+        interval = f"{100 * self.prob:.4g} % interval"
+        if self.estimate.ndim:
+            rows: Any = self.frame
+            return card_html("Quantity", "", [("limits", interval)], folded=rows._repr_html_())
+        facts = [
+            ("estimate", f"{float(self.estimate):.4g}"),
+            (interval, f"{float(self.lower):.4g} to {float(self.upper):.4g}"),
+            ("status", f"{self.status}: {self.note}"),
+        ]
+        return card_html("Quantity", "", facts)
 
 
 def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr.DataArray:
@@ -378,5 +380,16 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
         },
         index=pd.MultiIndex.from_tuples(names, names=["first", "second"]) if names else None,
     )
-    frame.loc[[has_zeros(draws.evidence, pair) for pair in pairs]] = np.nan
+    is_undefined = np.array([has_zeros(draws.evidence, pair) for pair in pairs], bool)
+    frame.loc[is_undefined] = np.nan
+    # a Dirichlet row leaves a nearly empty cell free to be much smaller, which makes the effects of its edge large
+    log_prior = draws.log_prior(draws.shape[1])
+    has_rows = any(name.startswith("rows[") for name in log_prior)
+    is_decided = ~is_undefined & (prior_sensitivity(strength, log_prior) > LARGEST_SENSITIVITY)
+    if has_rows and is_decided.any():
+        message = (
+            f"the prior decides the strength of {is_decided.sum()} of {len(pairs)} edges, whose tables have nearly "
+            "empty cells; fit LatentCounts(formulation='log-linear'), which shrinks effects that have no support."
+        )
+        warnings.warn(message, PriorWarning, stacklevel=3)
     return frame.sort_values("probability", ascending=False, kind="stable")
