@@ -28,7 +28,13 @@ SEARCHES = {
     "event log": "tutorials/06_event_logs",
     "posterior predictive": "tutorials/02_posterior",
     "noisy tables": "how-to/read-noisy-tables",
+    "confidence interval": "how-to/conditional-probabilities",
+    "p-value": "how-to/conditional-probabilities",
+    "odds ratio": "how-to/conditional-probabilities",
+    "risk difference": "how-to/conditional-probabilities",
 }
+# code of the site that sets the order of results; without it the reference comes before the guides
+SEARCH_ORDER = Path(__file__).parent / "_static" / "search_order.js"
 
 
 class PageParser(HTMLParser):
@@ -123,9 +129,14 @@ class Site:
                 pages_of[term] |= {places} if isinstance(places, int) else set(places)
         found = []
         for query, page in SEARCHES.items():
-            pages = set.intersection(*(pages_of[stem_of(word)] for word in query.split()))
+            # as the site does, which asks for no word of one or two letters
+            words = [word for word in re.findall(r"\w+", query) if len(word) > 2]
+            pages = set.intersection(*(pages_of[stem_of(word)] for word in words))
             if page not in {index["docnames"][number] for number in pages}:
                 found.append(f"search for {query!r} does not find {page}")
+        order = self.folder / "_static" / "language_data.js"
+        if not order.exists() or SEARCH_ORDER.read_text() not in order.read_text(encoding="utf-8"):
+            found.append("search does not list guides before the reference")
         return found
 
 

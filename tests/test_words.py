@@ -125,4 +125,8 @@ def test_a_site_is_checked_as_it_is_served(tmp_path):
     assert site.without_output() == ["how-to/a.html: its last code cell shows nothing"]
     pytest.importorskip("sphinx")
     assert [fault for fault in site.not_found() if "noisy" in fault] == []
+    assert "search does not list guides before the reference" in site.not_found()
+    assert len(site.not_found()) == len(check_site.SEARCHES)
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "language_data.js").write_text(check_site.SEARCH_ORDER.read_text())
     assert len(site.not_found()) == len(check_site.SEARCHES) - 1
