@@ -135,7 +135,8 @@ def stated(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def fit_headline(facts: Sequence[tuple[str, str]], stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a fit without its numbers, and with the number of records."""
-    numbers = {name for name, _ in stated(stats)}
+    # a sentence about guarantees that do not add up is no number of the fit
+    numbers = {name for name, _ in stated(stats)} - {"guarantees"}
     found = [fact for fact in facts if fact[0] not in numbers]
     total, error = stats.get("estimated_total"), stats.get("total_standard_error")
     if total is not None and error is not None:

@@ -97,7 +97,8 @@ def run(options: argparse.Namespace) -> None:
             entry["given"] = [{"variable": name, "states": states} for name, states in given.items()]
         print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
     else:
-        print(f"{estimate}\n\n{release.privacy_statement()}\n")
+        text, statement = str(estimate), release.privacy_statement()
+        print(f"{text}\n" if statement in text else f"{text}\n\n{statement}\n")
         if given:
             print(f"Given {', '.join(printable(text) for text in options.given)}:")
         print(_one_way(estimate, prob, given))
