@@ -143,7 +143,9 @@ def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
 
 def _given_states(domain: Domain, texts: Sequence[str]) -> dict[Variable, list[Label]]:
     """Return the states that ``--given VARIABLE=STATE`` names, in a list for each variable."""
-    pairs = {f"{name}={state}": (name, state) for name in domain.variables for state in domain.states_of(name)}
+    pairs = {
+        f"{name}={state}": (name, state) for name in domain.variables for state in domain.states_of(name)
+    }
     found: dict[Variable, list[Label]] = {}
     for text in texts:
         known = [pair for pair in pairs if pair.startswith(f"{text.partition('=')[0]}=")]

@@ -34,8 +34,8 @@ which is a proper distribution for every b. If V is at least U, as with syntheti
 as the data, nominal 90 % intervals have a coverage of 90 % with twenty or more data sets. With five data sets they
 are conservative (96 %), because so few determine B poorly. Coverage is an average, and a width can be off: take fifty
 data sets. At V = U, nine of ten widths are between 0.68 and 1.62 times that of the posterior with twenty data sets,
-and between 0.70 and 1.36 times with fifty. Widths from T are worse: with twenty data sets, a quarter of them are below
-three quarters of the posterior's.
+and between 0.70 and 1.36 times with fifty. Widths from T are worse: with twenty data sets, a quarter of them are
+below three quarters of the posterior's.
 """
 
 from __future__ import annotations

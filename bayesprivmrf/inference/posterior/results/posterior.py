@@ -171,7 +171,7 @@ class Posterior(Card):
     ) -> pd.DataFrame:
         """Return credible intervals of a joint marginal, of a conditional distribution, or of the answers to a query.
 
-        Tails are equal, except near 0 and 1, where the nearer limit may be 0 or 1 itself (`bayesprivmrf.inference.limits`).
+        Tails are equal, except near 0 and 1, where a limit may be 0 or 1 itself (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
