@@ -7,7 +7,7 @@ from typing import Any
 import xarray as xr
 
 
-class Numbers(xr.DataArray):
+class _Numbers(xr.DataArray):
     """DataArray that can be rounded with `round(numbers, digits)`, as a number can."""
 
     __slots__ = ()
@@ -15,3 +15,8 @@ class Numbers(xr.DataArray):
     def __round__(self, digits: int | None = None) -> Any:
         """Return the rounded numbers: a plain number for a single one, and otherwise an array."""
         return self.round(digits or 0) if self.ndim else round(self.item(), digits)
+
+
+def that_rounds(array: xr.DataArray) -> xr.DataArray:
+    """Return an array with the same values and labels that Python's `round` takes."""
+    return _Numbers(array)

@@ -239,7 +239,7 @@ def quantity_of(
     """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
     import pandas as pd
 
-    from bayesprivmrf.inference.posterior.results.numbers import Numbers
+    from bayesprivmrf.inference.posterior.results.numbers import that_rounds
 
     # labels of the entries of one draw, in C order
     names = list(drawn.dims[2:])
@@ -247,7 +247,7 @@ def quantity_of(
     if len(names) > 1:
         index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
     frame = _framed(draws, drawn.values, interval_of_draws(drawn.values, prob, ends), index, marks)
-    middle = Numbers(drawn.mean(("chain", "draw")))
+    middle = that_rounds(drawn.mean(("chain", "draw")))
     lower, upper = (
         middle.copy(data=frame[name].to_numpy().reshape(middle.shape)) for name in ("lower", "upper")
     )
