@@ -38,8 +38,8 @@ def marked[T](made: T, is_simulated: bool) -> T:
 class Card:
     """Mixin of a result that is printed as a list of facts.
 
-    The HTML of a notebook shows the headline and the problems. The assumptions and the other facts fold away below
-    them.
+    Text and HTML show the headline and the problems. In the HTML of a notebook, the assumptions and the other facts
+    fold away below them; the text of a fit says where they are.
     """
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Card:
         return ""
 
     def _headline(self) -> list[tuple[str, str]]:
-        """Return the facts that the HTML shows at first sight."""
+        """Return the facts that are shown at first sight."""
         return self._facts()
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
@@ -60,7 +60,12 @@ class Card:
         return {}
 
     def __repr__(self) -> str:
-        facts = [(printable(name), printable(value)) for name, value in self._facts()]
+        facts, problems = self._headline(), getattr(self, "problems", ())
+        if problems and "problems" not in dict(facts):
+            facts = [*facts, ("problems", "; ".join(problems))]
+        if hasattr(self, "stats"):
+            facts = [*facts, ("see also", "`assumptions`, and `stats` for the numbers of the fit")]
+        facts = [(printable(name), printable(value)) for name, value in facts]
         width = max((len(name) for name, _ in facts), default=0)
         lines = [f"  {name:<{width}}  {value}" for name, value in facts]
         return "\n".join([f"{type(self).__name__}{self._mark and f' ({self._mark})'}", *lines])
@@ -130,7 +135,8 @@ def stated(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def fit_headline(facts: Sequence[tuple[str, str]], stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the facts of a fit without its numbers, and with the number of records."""
-    numbers = {name for name, _ in stated(stats)}
+    # a sentence about guarantees that do not add up is no number of the fit
+    numbers = {name for name, _ in stated(stats)} - {"guarantees"}
     found = [fact for fact in facts if fact[0] not in numbers]
     total, error = stats.get("estimated_total"), stats.get("total_standard_error")
     if total is not None and error is not None:

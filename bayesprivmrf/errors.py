@@ -25,6 +25,7 @@ __all__ = [
     "NewerFormatError",
     "NoIntervalError",
     "NoiseWarning",
+    "PriorWarning",
     "PrivacyError",
     "ReleaseFileError",
     "SamplingWarning",
@@ -129,6 +130,10 @@ class InterruptionWarning(BayesPrivMRFWarning):
 
 class NoiseWarning(BayesPrivMRFWarning):
     """Warning about noise that is as large as the numbers that it protects."""
+
+
+class PriorWarning(BayesPrivMRFWarning):
+    """Warning about an answer that the prior decides more than the release."""
 
 
 class SamplingWarning(_Message, BayesPrivMRFWarning):

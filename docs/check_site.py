@@ -1,14 +1,16 @@
-"""Check the built site: links, pictures, output below code, and what search must find.
+"""Check the built site: links, pictures, output below code, stored notebooks, and what search must find.
 
     uv run --group docs python docs/check_site.py BUILT_SITE
 
 Sphinx itself checks the links between sources with ``-W``. This script reads the pages as they are served: links,
-anchors, pictures and redirects of the built HTML, and Sphinx's search index.
+anchors, pictures and redirects of the built HTML, and Sphinx's search index. It compares the outputs that are stored
+in ``notebooks/`` with those that the build got, beside the site in ``jupyter_execute/``.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections import defaultdict
@@ -17,6 +19,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 FEWEST_PICTURES = 30
 WITH_OUTPUT = ("tutorials", "how-to", "gallery.html")  # pages whose code shows what it gives
 
@@ -28,7 +31,13 @@ SEARCHES = {
     "event log": "tutorials/06_event_logs",
     "posterior predictive": "tutorials/02_posterior",
     "noisy tables": "how-to/read-noisy-tables",
+    "confidence interval": "how-to/conditional-probabilities",
+    "p-value": "how-to/conditional-probabilities",
+    "odds ratio": "how-to/conditional-probabilities",
+    "risk difference": "how-to/conditional-probabilities",
 }
+# code of the site that sets the order of results; without it the reference comes before the guides
+SEARCH_ORDER = Path(__file__).parent / "_static" / "search_order.js"
 
 
 class PageParser(HTMLParser):
@@ -123,10 +132,58 @@ class Site:
                 pages_of[term] |= {places} if isinstance(places, int) else set(places)
         found = []
         for query, page in SEARCHES.items():
-            pages = set.intersection(*(pages_of[stem_of(word)] for word in query.split()))
+            # as the site does, which asks for no word of one or two letters
+            words = [word for word in re.findall(r"\w+", query) if len(word) > 2]
+            pages = set.intersection(*(pages_of[stem_of(word)] for word in words))
             if page not in {index["docnames"][number] for number in pages}:
                 found.append(f"search for {query!r} does not find {page}")
+        order = self.folder / "_static" / "language_data.js"
+        if not order.exists() or SEARCH_ORDER.read_text() not in order.read_text(encoding="utf-8"):
+            found.append("search does not list guides before the reference")
         return found
+
+
+def old_outputs(executed: Path, stored: Path = NOTEBOOKS) -> list[str]:
+    """Return the cells whose stored output is not what execution gives.
+
+    Words must be equal. Numbers may differ by a rounding error, because processors add in different orders. Of
+    pictures the size is compared; times, and what goes to standard error, are not.
+    """
+    found = []
+    for path in sorted(executed.glob("*.ipynb")):
+        cells, again = (_code_cells(folder / path.name) for folder in (stored, executed))
+        if len(cells) != len(again):
+            found.append(f"{path.name}: its cells are not those of the site")
+            continue
+        found += [
+            f"{path.name}: the output of code cell {place} is older than the site's; run the notebook and store it"
+            for place, (old, new) in enumerate(zip(cells, again, strict=True), start=1)
+            if not _is_alike(_shown(old), _shown(new))
+        ]
+    return found
+
+
+def _code_cells(path: Path) -> list[dict]:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return [cell for cell in cells if cell["cell_type"] == "code"]
+
+
+def _shown(cell: dict) -> str:
+    """Return the text that a cell shows, with the sizes of its pictures, and without lines that state a time."""
+    outputs = [one for one in cell["outputs"] if one.get("name") != "stderr"]
+    parts = [one.get("text") or one.get("data", {}).get("text/plain", "") for one in outputs]
+    lines = "\n".join("".join(part) for part in parts).splitlines()
+    return "\n".join(line for line in lines if not re.search(r"\bseconds?\b", line))
+
+
+def _is_alike(old: str, new: str) -> bool:
+    """Return True if two texts have the same words, and numbers that differ by rounding errors at most."""
+    number = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
+    if number.sub("#", old).split() != number.sub("#", new).split():
+        return False
+    pairs = [[float(text.replace(",", "")) for text in number.findall(one)] for one in (old, new)]
+    # one unit of a third digit, as tables are rounded
+    return all(math.isclose(a, b, rel_tol=5e-3, abs_tol=1.5e-3) for a, b in zip(*pairs, strict=True))
 
 
 def stem_of(word: str) -> str:
@@ -139,6 +196,7 @@ def stem_of(word: str) -> str:
 def main(folder: Path) -> int:
     site = Site(folder)
     faults = [*site.broken(), *site.without_output(), *site.with_paths(), *site.not_found()]
+    faults += old_outputs(folder.resolve().parent / "jupyter_execute" / "tutorials")
     if site.pictures() < FEWEST_PICTURES:
         faults.append(f"{site.pictures()} pictures, at least {FEWEST_PICTURES} wanted")
     print(f"{len(site.pages)} pages, {site.pictures()} pictures, {len(faults)} faults", *faults, sep="\n  ")

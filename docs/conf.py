@@ -48,6 +48,7 @@ html_theme = "furo"
 html_title = "bayesprivmrf"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(DOCS / "_static" / "search_order.js")
 suppress_warnings = ["ref.footnote"]  # numbered references of docstrings that no sentence cites
 
 # --- guides and notebooks

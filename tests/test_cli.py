@@ -89,14 +89,60 @@ def test_release_then_fit_recovers_the_tables(toy, capsys):
     data = pd.read_csv("data.csv", dtype=str, keep_default_na=False)
     share = np.mean((data["a"] == "x") & (data["b"].astype(int) <= 5))
     # the noise has sd 0.55 records a cell; 0.03 is over fifty times that
-    assert fitted["marginals"][0]["probability"][0][0] == pytest.approx(share, abs=0.03)
+    assert fitted["marginals"][0]["estimate"][0][0] == pytest.approx(share, abs=0.03)
     table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
-    columns = ["a", "b", "probability", "lower", "upper", "status", "note", "simulated"]
+    columns = ["a", "b", "estimate", "lower", "upper", "status", "note", "simulated"]
     assert list(table.columns) == columns
     assert np.ravel(fitted["marginals"][0]["note"]).tolist() == table["note"].tolist()
     assert fitted["method"] == "noise-aware"  # the best point estimate, unless another is asked for
-    assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["probability"])
-    assert table["probability"].sum() == pytest.approx(1.0)
+    assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["estimate"])
+    assert table["estimate"].sum() == pytest.approx(1.0)
+
+
+def test_fit_prints_probabilities_given_states_of_some_variables(toy, capsys):
+    assert run(capsys, *RELEASE)[0] == 0
+    solution = bpm.NoiseAwareMAP().fit(load_release("toy.release"))
+    code, out, _ = run(capsys, "fit", "toy.release", "--given", "b=low", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["given"] == [{"variable": "b", "states": ["low"]}]
+    assert [table["variables"] for table in found["marginals"]] == [["a"], ["c"]]
+    for table in found["marginals"]:
+        expected = solution.interval(table["variables"], given={"b": "low"})
+        for column in ("estimate", "lower", "upper", "status", "note"):
+            assert table[column] == expected[column].tolist()
+    # several states of one variable mean any of them, and the files keep the whole tables
+    given = ("--given", "c=01", "--given", "c=NA", "--given", "a=x", "--out", "fitted")
+    code, out, _ = run(capsys, "fit", "toy.release", *given)
+    assert code == 0
+    assert "Given c=01, c=NA, a=x:" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("b ")]
+    expected = solution.interval(["b"], given={"c": {"01", "NA"}, "a": "x"})
+    assert [row[1:4] for row in rows] == [
+        [f"{value:.3f}" for value in line] for line in expected[["estimate", "lower", "upper"]].to_numpy()
+    ]
+    assert not [line for line in out.splitlines() if line.startswith(("a ", "c "))]
+    assert len(pd.read_csv(toy / "fitted" / "marginals" / "02_b_c.csv")) == 6
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["b=middle"], "write one of b=low, b=high"),
+        (["z=low"], "write one of a=x, a=y, b=low"),
+        (["b"], "write one of b=low, b=high"),
+        (["a=x", "b=low", "c=01"], "leave a variable to show"),
+    ],
+)
+def test_what_cannot_be_given_is_refused_in_words(toy, capsys, given, words):
+    run(capsys, *RELEASE)
+    options = [text for one in given for text in ("--given", one)]
+    code, out, err = run(capsys, "fit", "toy.release", *options)
+    assert (code, out) == (1, "")
+    assert words in err
+    with pytest.raises(SystemExit):
+        run(capsys, "fit", "toy.release", *options, "--method", "cgm")
+    assert "argument --given: must go with a method that has intervals" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("method", ["naive-mle", "cgm", "noise-aware"])
@@ -133,7 +179,7 @@ def test_the_written_network_is_the_fitted_distribution(toy, capsys):
     one, two = (np.array(factor["log_potential"], dtype=float) for factor in network["factors"])
     joint = np.exp(one[:, :, None] + two[None, :, :] - network["log_partition"])
     assert joint.sum() == pytest.approx(1.0)
-    np.testing.assert_allclose(joint.sum(axis=2), fitted["marginals"][0]["probability"], atol=1e-8)
+    np.testing.assert_allclose(joint.sum(axis=2), fitted["marginals"][0]["estimate"], atol=1e-8)
 
 
 def test_a_release_states_its_guarantee_and_never_the_exact_number(toy, capsys):
@@ -842,7 +888,7 @@ def test_a_solution_file_stands_by_itself(toy, capsys):
     run(capsys, *RELEASE)
     run(capsys, "fit", "toy.release", "--out", "fitted")
     found = json.loads((toy / "fitted" / "solution.json").read_text())
-    assert (found["format"], found["version"]) == ("bayesprivmrf-solution", 1)
+    assert (found["format"], found["version"]) == ("bayesprivmrf-solution", 2)
     assert found["model"]["cliques"] == [["a", "b"], ["b", "c"]]
     assert found["model"]["variables"][2] == {"name": "c", "states": ["01", "02", "NA"]}
     release = load_release("toy.release")
@@ -884,7 +930,7 @@ def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys
     assert tree.attrs["simulated"] == 0
     assert "epsilon = 5" in tree.attrs["privacy"].replace("ε", "epsilon")
     table = found["marginals"][0]
-    np.testing.assert_allclose(table["probability"], drawn.mean(("chain", "draw")), atol=1e-12)
+    np.testing.assert_allclose(table["estimate"], drawn.mean(("chain", "draw")), atol=1e-12)
     for name, level in (("lower", 0.25), ("upper", 0.75)):
         np.testing.assert_allclose(table[name], drawn.quantile(level, ("chain", "draw")), atol=1e-12)
     again = json.loads(run(capsys, *POSTERIOR, "--prob", "0.5", "--json")[1])
@@ -953,7 +999,7 @@ def test_a_noise_aware_fit_has_an_approximate_interval(toy, capsys):
     assert code == 0
     found = json.loads(out)
     for table in found["marginals"]:
-        lower, middle, upper = (np.array(table[name]) for name in ("lower", "probability", "upper"))
+        lower, middle, upper = (np.array(table[name]) for name in ("lower", "estimate", "upper"))
         assert np.all(lower <= middle)
         assert np.all(middle <= upper)
     assert json.loads((toy / "fitted" / "solution.json").read_text())["method"] == "noise-aware"
@@ -1017,7 +1063,7 @@ def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, i
     naive = json.loads(run(capsys, "fit", "toy.release", "--method", "naive-mle", "--json")[1])
     assert found["method"] == "halved"
     for table, own in zip(naive["marginals"], found["marginals"], strict=True):
-        assert np.ptp(own["probability"]) < np.ptp(table["probability"])
+        assert np.ptp(own["estimate"]) < np.ptp(table["estimate"])
     compared = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
     code, out, _ = run(capsys, *compared, "--methods", "halved", "cgm")
     assert code == 0

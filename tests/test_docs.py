@@ -106,6 +106,16 @@ def test_the_options_of_a_code_cell_are_no_code():
     assert kinds == ["code-cell"]
 
 
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: path.name)
+def test_a_sentence_that_wraps_before_a_number_is_not_turned_into_a_list(path):
+    """A line that begins with "1." starts a list, even in the middle of a sentence; a list has a second item."""
+    text = re.sub(
+        r"^(`{3,}|~{3,}).*?^\1", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    first = re.split(r"^[ ]*1\. ", text, flags=re.MULTILINE)[1:]
+    assert [item[:60] for item in first if not re.search(r"^[ ]*2\. ", item, re.MULTILINE)] == []
+
+
 SITE_PAGES = {
     "tutorials": "index",
     "how-to": "index choose-epsilon choose-an-estimator read-a-status conditional-probabilities synthetic-data "

@@ -1,6 +1,7 @@
 """The rules of `docs/words.py` and `docs/check_site.py`, on made-up pages."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
@@ -100,6 +101,34 @@ def test_the_total_fails_above_its_limit(tmp_path, monkeypatch, capsys):
     assert "all pages: 5 words, at most 4 allowed" in capsys.readouterr().err
 
 
+def stored_notebook(folder, *outputs):
+    folder.mkdir(exist_ok=True)
+    cells = [
+        {"cell_type": "code", "outputs": [{"output_type": "stream", "name": name, "text": [text]}]}
+        for name, text in outputs
+    ]
+    (folder / "01.ipynb").write_text(json.dumps({"cells": [{"cell_type": "markdown"}, *cells]}))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_alike"),
+    [
+        ("a 0.345 ok\n", "a 0.346 ok\n", True),
+        ("total 6,361\n", "total  6,370\n", True),
+        ("a 0.345 ok\n", "a 0.365 ok\n", False),
+        ("a 0.345 ok\n", "a 0.345 model\n", False),
+        ("a\nseconds 3.2\n", "a\nseconds 8\n", True),
+        ("1 of 3\n", "1 of\n", False),
+    ],
+)
+def test_stored_outputs_are_those_of_the_site(tmp_path, old, new, is_alike):
+    stored, site = tmp_path / "stored", tmp_path / "site"
+    stored_notebook(stored, ("stdout", "same"), ("stdout", old), ("stderr", "one"))
+    stored_notebook(site, ("stdout", "same"), ("stdout", new), ("stderr", "other"))
+    fault = "01.ipynb: the output of code cell 2 is older than the site's; run the notebook and store it"
+    assert check_site.old_outputs(site, stored) == ([] if is_alike else [fault])
+
+
 def test_a_site_is_checked_as_it_is_served(tmp_path):
     (tmp_path / "how-to").mkdir()
     (tmp_path / "index.html").write_text(
@@ -125,4 +154,8 @@ def test_a_site_is_checked_as_it_is_served(tmp_path):
     assert site.without_output() == ["how-to/a.html: its last code cell shows nothing"]
     pytest.importorskip("sphinx")
     assert [fault for fault in site.not_found() if "noisy" in fault] == []
+    assert "search does not list guides before the reference" in site.not_found()
+    assert len(site.not_found()) == len(check_site.SEARCHES)
+    (tmp_path / "_static").mkdir()
+    (tmp_path / "_static" / "language_data.js").write_text(check_site.SEARCH_ORDER.read_text())
     assert len(site.not_found()) == len(check_site.SEARCHES) - 1

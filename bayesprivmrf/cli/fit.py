@@ -39,13 +39,13 @@ from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import load_release
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
     from bayesprivmrf.inference import Solution
     from bayesprivmrf.learning import ReleasedParities
-    from bayesprivmrf.model.domain import Variable
+    from bayesprivmrf.model.domain import Domain, Label, Variable
 
 # patterns of all files in the folder of a point estimate
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
@@ -62,11 +62,12 @@ def run(options: argparse.Namespace) -> None:
     must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
     remedy = "it is fitted already, so read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
-    # another fit of the tables of a learned model with intervals would add little
-    estimate: Any = None if options.method else getattr(found, "solution", None)
+    # another fit of the tables of a learned model with intervals would only add conditional ones
+    estimate: Any = None if options.method or options.given else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
     method = "learned" if is_learned else chosen_method(options)
     is_posterior = method == "posterior"
+    given = _given_states(release.specification.domain, options.given)
     target = None
     if options.out is not None:
         claim: Any = claim_file if is_posterior else claim_folder
@@ -92,10 +93,15 @@ def run(options: argparse.Namespace) -> None:
         written = "solution.json, network.json and marginals/*.csv to "
     if options.json:
         entry = {} if prob is None else {"prob": prob}
-        print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob)}))
+        if given:
+            entry["given"] = [{"variable": name, "states": states} for name, states in given.items()]
+        print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
     else:
-        print(f"{estimate}\n\n{release.privacy_statement()}\n")
-        print(_one_way(estimate, prob))
+        text, statement = str(estimate), release.privacy_statement()
+        print(f"{text}\n" if statement in text else f"{text}\n\n{statement}\n")
+        if given:
+            print(f"Given {', '.join(printable(text) for text in options.given)}:")
+        print(_one_way(estimate, prob, given))
         if isinstance(estimate, RoundsSolution):
             print(f"\n{trusted_tables(estimate)}")
         if prob is not None:
@@ -114,7 +120,7 @@ def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
     solution: Solution = getattr(estimate, "solution", estimate)
     return {
         "format": "bayesprivmrf-solution",
-        "version": 1,  # to be raised when a key changes
+        "version": 2,  # to be raised when a key changes
         "method": name,
         "inference": solution.inference,
         "status": estimate.status,
@@ -135,29 +141,55 @@ def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
     }
 
 
-def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
-    """Return the tables of all cliques, or for a model learned in rounds, of all measured scopes."""
+def _given_states(domain: Domain, texts: Sequence[str]) -> dict[Variable, list[Label]]:
+    """Return the states that ``--given VARIABLE=STATE`` names, in a list for each variable."""
+    pairs = {
+        f"{name}={state}": (name, state) for name in domain.variables for state in domain.states_of(name)
+    }
+    found: dict[Variable, list[Label]] = {}
+    for text in texts:
+        known = [pair for pair in pairs if pair.startswith(f"{text.partition('=')[0]}=")]
+        remedy = f"write one of {listed(known or [*pairs])}"
+        require(text in pairs, "--given", "name a declared variable and state", repr(text), remedy)
+        found.setdefault(pairs[text][0], []).append(pairs[text][1])
+    is_one_left = len(found) < len(domain.variables)
+    remedy = "leave out one of them"
+    require(is_one_left, "--given", "leave a variable to show", "states of all variables", remedy)
+    return found
+
+
+def _marginals(
+    estimate: Any, prob: float | None, given: Mapping[Variable, list[Label]]
+) -> list[dict[str, Any]]:
+    """Return the tables of all cliques, or for a model learned in rounds, of all measured scopes.
+
+    Given states of some variables, they are conditional tables of the other variables.
+    """
     domain = estimate.specification.domain
     statistics = getattr(estimate, "statistics", None)
     measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
     found = []
-    for scope in measured or estimate.specification.cliques:
+    scopes = [
+        tuple(name for name in scope if name not in given)
+        for scope in measured or estimate.specification.cliques
+    ]
+    for scope in dict.fromkeys(filter(None, scopes)) if given else scopes:
         states = [domain.states_of(variable) for variable in scope]
-        table = marginal_table(estimate, scope, prob)
+        table = marginal_table(estimate, scope, prob, given)
         shape = [len(own) for own in states]
         cells = {str(name): column.to_numpy().reshape(shape) for name, column in table.items()}
         found.append({"variables": scope, "states": states, **cells})
     return found
 
 
-def _one_way(estimate: Any, prob: float | None) -> str:
-    """Return the one-way marginals as a plain table."""
+def _one_way(estimate: Any, prob: float | None, given: Mapping[Variable, list[Label]]) -> str:
+    """Return the one-way marginals as a plain table, conditional on given states."""
     domain = estimate.specification.domain
     rows: list[list[str]] = []
     names: list[str] = []
-    for variable in domain.variables:
+    for variable in [name for name in domain.variables if name not in given]:
         # the notes are too wide for a terminal; files and --json have them
-        table = marginal_table(estimate, [variable], prob).drop(columns="note")
+        table = marginal_table(estimate, [variable], prob, given).drop(columns="note")
         names = list(table)
         for state, cells in zip(domain.states_of(variable), table.to_numpy().tolist(), strict=True):
             shown = [cell if isinstance(cell, str) else f"{cell:.3f}" for cell in cells]
@@ -223,10 +255,16 @@ def _write_folder(folder: Path, summary: dict[str, Any], solution: Solution, pro
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
 
 
-def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> pd.DataFrame:
+def marginal_table(
+    estimate: Any,
+    variables: Sequence[Variable],
+    prob: float | None,
+    given: Mapping[Variable, list[Label]] | None = None,
+) -> pd.DataFrame:
     """Return the probabilities of a marginal with statuses and notes, and with interval limits if `prob` is given."""
     if prob is not None:
-        return estimate.interval(list(variables), prob=prob).rename(columns={"estimate": "probability"})
+        condition: dict[str, Any] = {"given": given} if given else {}  # a plug-in may know of no conditions
+        return estimate.interval(list(variables), prob=prob, **condition)
     model, table = estimate.specification, estimate.marginal(list(variables)).to_numpy()
     evidence = getattr(estimate, "_evidence", None)  # an estimator of another package may keep none
     frame = interval_frame(
@@ -237,7 +275,7 @@ def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | N
         marks=point_marks(evidence, model.positions_of(variables)[1], table),
         is_simulated=estimate.is_simulated,
     )
-    return frame.drop(columns=["lower", "upper"]).rename(columns={"estimate": "probability"})
+    return frame.drop(columns=["lower", "upper"])
 
 
 def _variables(solution: Solution) -> list[dict[str, Any]]:
@@ -251,8 +289,8 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
     """Fit released parities, print the ten largest coefficients, and write the model that ``--out`` asks for."""
     must = "be left out for released parities, which have one method with exact inference"
     seen = "one of them"
-    is_plain = options.method is None and options.inference == "exact"
-    require(is_plain, "`--method` and `--inference`", must, seen)
+    is_plain = options.method is None and options.inference == "exact" and not options.given
+    require(is_plain, "`--method`, `--inference` and `--given`", must, seen)
     target = None
     if options.out is not None:
         target = claim_file(options.out, force=options.force, sources=[options.release])

@@ -155,10 +155,10 @@ def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> N
     for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
         if getattr(options, name) is not None and not takes(method, argument):
             refuse(f"argument --{name}: must go with a method that samples, such as posterior, got {method}")
-    if options.prob is not None and not getattr(estimator(method), "has_intervals", False):
-        refuse(
-            f"argument --prob: must go with a method that has intervals, such as noise-aware, got {method}"
-        )
+    asked = [f"--{name}" for name in ("prob", "given") if getattr(options, name)]
+    if asked and not getattr(estimator(method), "has_intervals", False):
+        must = "must go with a method that has intervals, such as noise-aware"
+        refuse(f"argument {asked[0]}: {must}, got {method}")
     if options.inference == "loopy" and not offers_loopy(method):
         refuse(f"argument --inference: {method} needs exact marginals on the command line")
     options.prob = 0.9 if options.prob is None else options.prob

@@ -223,6 +223,11 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--out", metavar="PATH", help=f"{files}; for released parities, the file of the learned model")
     add("--force", action="store_true", help="replace the files of an earlier fit")
     add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
+    given = (
+        "state of a variable on which the printed probabilities are conditional; the option may be repeated, and "
+        "several states of one variable mean any of them. The files of --out keep the whole tables"
+    )
+    add("--given", action="append", default=[], metavar="VARIABLE=STATE", help=given)
     seed = "seed of the posterior's sampling; by default a random one, which is printed"
     add("--seed", type=at_least(0), help=seed)
     draws = "draws of each chain of the posterior, after as many warm-up draws; by default 1000 after 500"

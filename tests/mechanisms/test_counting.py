@@ -596,3 +596,17 @@ def test_what_is_no_parquet_is_refused_without_a_word_of_its_own(tmp_path):
         assert caught.value.__context__ is None
     with pytest.raises(DataError, match="or a path to Parquet, got str"):
         ExactStatistics().release(network, "data.csv")
+
+
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_a_column_of_numbers_where_bins_are_declared_is_told_how_to_make_them(has_labels):
+    breaks = [0, 30, 60, 120]
+    states = ["up to 30", "31 to 60", "over 60"] if has_labels else list(pd.IntervalIndex.from_breaks(breaks))
+    network = bpm.declare({"age": states}, [("age",)])
+    records = pd.DataFrame({"age": [20, 45, 70, 33]})
+    remedy = r"pd\.cut\(column, breaks, labels=states\)" if has_labels else r"pd\.cut\(column, breaks\)"
+    with pytest.raises(UndeclaredStateError, match=f"numbers such as ages into bins: `{remedy}`") as caught:
+        ExactStatistics().release(network, records)
+    assert not any(str(value) in str(caught.value) for value in records["age"])
+    records["age"] = pd.cut(records["age"], breaks, labels=states if has_labels else None)
+    assert ExactStatistics().release(network, records).flat.tolist() == [1, 2, 1]

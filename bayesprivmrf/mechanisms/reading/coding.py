@@ -225,11 +225,15 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
             "the model file, or in the mechanism's `other=`."
         )
     kinds = sorted({type(label).__name__ for label in coding.states})
+    # the declaration alone decides on this hint: the type of a column may depend on one person's value
+    bins = {("Interval",): "pd.cut(column, breaks)", ("str",): "pd.cut(column, breaks, labels=states)"}
+    cut = bins.get(tuple(kinds))
+    recode = f"recode the column (numbers such as ages into bins: `{cut}`)" if cut else "recode the column"
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "
-        f"{' and '.join(kinds)}; text, numbers and truth values are different labels); recode "
-        "the column, declare the missing states, or declare a state for the rest and name it in the mechanism's "
-        "`other=`, or by the key `other` in a model file."
+        f"{' and '.join(kinds)}; text, numbers and truth values are different labels); {recode}, declare the states "
+        "that it lacks, or declare a state for the rest and name it in the mechanism's `other=`, or by the key "
+        "`other` in a model file."
     )
 
 

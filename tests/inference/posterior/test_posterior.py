@@ -11,7 +11,7 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of, 
 from notebook import html_of
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, PriorWarning, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Posterior, gather, limits_of_draws
 from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model import Domain
@@ -207,6 +207,7 @@ def test_a_quantity_that_is_no_number_is_refused():
             posterior.quantity(function)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.PriorWarning")  # draws of the prior
 def test_edges_are_ranked_by_the_probability_of_their_strength():
     posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 300)
     drawn = posterior.tree["posterior"]
@@ -229,6 +230,7 @@ def test_effects_beside_structural_zeros_are_not_reported():
     assert potentials == {"potentials[c]", "potentials[b,c]"}
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.PriorWarning")  # draws of the prior
 def test_an_edge_counts_the_interactions_of_larger_cliques_that_hold_it():
     """A parity: every pair is independent, and yet no pair is without the third variable."""
     model = specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")])
@@ -238,6 +240,7 @@ def test_an_edge_counts_the_interactions_of_larger_cliques_that_hold_it():
     assert (frame["estimate"] >= three.mean() - 1e-12).all()
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.PriorWarning")  # draws of the prior
 def test_large_cliques_keep_their_many_effects_out_of_the_tree_and_their_edges_in_reach():
     model = specification({v: [0, 1] for v in "abcdefgh"}, [tuple("abcdefgh")])
     posterior = drawn_posterior(release_of(model), 20)
@@ -403,3 +406,19 @@ def test_a_posterior_says_what_it_is():
     assert "<table>" in html_of(posterior)
     assert posterior.method == "posterior"
     assert sorted(map(str, posterior.network.nodes())) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("are_rare", [False, True])
+def test_edges_that_the_prior_decides_are_told_with_the_remedy(are_rare):
+    """Of two independent variables with rare states, Dirichlet rows find an edge with certainty."""
+    shares = np.array([0.8, 0.14, 0.05, 0.01]) if are_rare else np.full(4, 0.25)
+    table = np.rint(3000 * np.multiply.outer(shares, shares)).astype(int)
+    model = specification({"a": range(4), "b": range(4)}, [("a", "b")])
+    release = NoisyStatistics.from_tables(model, {("a", "b"): table}, noise=Laplace(1.0))
+    posterior = LatentCounts().fit(release, rng=1, draws=400, tune=200, chains=2, progress_bar=False)
+    if not are_rare:
+        assert posterior.edge_presence(0.3)["probability"].item() < 0.1
+        return
+    with pytest.warns(PriorWarning, match=r"1 of 1 edges.*fit LatentCounts\(formulation='log-linear'\)"):
+        found = posterior.edge_presence(0.3)
+    assert found["probability"].item() > 0.99

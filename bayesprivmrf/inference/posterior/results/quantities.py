@@ -23,14 +23,14 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import Card
+from bayesprivmrf.cards import Card, card_html
 from bayesprivmrf.checks import at_least, require, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning
 from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
@@ -39,7 +39,8 @@ from bayesprivmrf.inference.posterior.measured import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.model.domain import Given, Label, Variable, coded_states, conditions
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import Domain, Given, Label, Variable, coded_states, conditions
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -58,7 +59,7 @@ type Limits = tuple[FloatArray, FloatArray, FloatArray]
 """Estimate, and lower and upper limit."""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Quantity:
     """Posterior draws of a function of the model, with its intervals.
 
@@ -95,13 +96,34 @@ class Quantity:
         """Note of the first row that has this status."""
         return next(iter(self.frame.loc[(self.frame["status"] == self.status).to_numpy(), "note"]), "")
 
+    def __round__(self, digits: int = 0) -> Quantity:
+        """Return the quantity with rounded estimates and limits, and with its draws as they are."""
+        digits = whole_number("digits", digits, 0)
+        numbers: Any = {name: getattr(self, name).round(digits) for name in ("estimate", "lower", "upper")}
+        return replace(self, frame=self.frame.round(digits), **numbers)
+
+    def round(self, digits: int = 0) -> Quantity:
+        """Return the quantity rounded to a number of decimals, as `round` does; its draws stay as they are."""
+        return self.__round__(digits)
+
     def __repr__(self) -> str:
-        if self.estimate.ndim == 0:
-            return (
-                f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
-                f"{float(self.lower):.4g} to {float(self.upper):.4g}; {self.status}: {self.note})"
-            )
-        return f"Quantity(shape {self.estimate.shape}, {self.prob:.0%} interval; {self.status}: {self.note})"
+        interval = f"{self.prob:.0%} interval"
+        if self.estimate.ndim:
+            return f"Quantity(shape {self.estimate.shape}, {interval})\n{self.frame.to_string(max_rows=60)}"
+        numbers = f"{float(self.estimate):.4g}, {interval} {float(self.lower):.4g} to {float(self.upper):.4g}"
+        return f"Quantity({numbers}; {self.status}: {self.note})"
+
+    def _repr_html_(self) -> str:
+        interval = f"{100 * self.prob:.4g} % interval"
+        if self.estimate.ndim:
+            rows: Any = self.frame
+            return card_html("Quantity", "", [("limits", interval)], folded=rows._repr_html_())
+        facts = [
+            ("estimate", f"{float(self.estimate):.4g}"),
+            (interval, f"{float(self.lower):.4g} to {float(self.upper):.4g}"),
+            ("status", f"{self.status}: {self.note}"),
+        ]
+        return card_html("Quantity", "", facts)
 
 
 def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr.DataArray:
@@ -135,6 +157,26 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
         own = list(template.dims)
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
     return xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
+
+
+def of_margin(
+    domain: Domain, variables: Sequence[Variable], function: Callable[[Solution], Any]
+) -> Callable[[Solution], Any]:
+    """Return a function of a whole draw that passes on only the margin of some variables.
+
+    What the function answers can then depend on nothing else, so its rows may be marked as those of the margin.
+    """
+    margin = ModelSpecification(
+        domain=Domain.from_states({name: domain.states_of(name) for name in variables}),
+        cliques=(tuple(variables),),
+    )
+
+    def of_draw(draw: Solution) -> Any:
+        with np.errstate(divide="ignore"):  # impossible states have the potential minus infinity
+            potentials = np.log(draw.marginal(variables).to_numpy().ravel())
+        return function(replace(draw, specification=margin, potentials=margin.tables(potentials)))
+
+    return of_draw
 
 
 def interval_of_draws(
@@ -197,13 +239,15 @@ def quantity_of(
     """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
     import pandas as pd
 
+    from bayesprivmrf.inference.posterior.results.numbers import that_rounds
+
     # labels of the entries of one draw, in C order
     names = list(drawn.dims[2:])
     index = pd.Index(drawn.get_index(names[0]), name=names[0]) if names else pd.Index(["value"])
     if len(names) > 1:
         index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
     frame = _framed(draws, drawn.values, interval_of_draws(drawn.values, prob, ends), index, marks)
-    middle = drawn.mean(("chain", "draw"))
+    middle = that_rounds(drawn.mean(("chain", "draw")))
     lower, upper = (
         middle.copy(data=frame[name].to_numpy().reshape(middle.shape)) for name in ("lower", "upper")
     )
@@ -336,5 +380,16 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
         },
         index=pd.MultiIndex.from_tuples(names, names=["first", "second"]) if names else None,
     )
-    frame.loc[[has_zeros(draws.evidence, pair) for pair in pairs]] = np.nan
+    is_undefined = np.array([has_zeros(draws.evidence, pair) for pair in pairs], bool)
+    frame.loc[is_undefined] = np.nan
+    # a Dirichlet row leaves a nearly empty cell free to be much smaller, which makes the effects of its edge large
+    log_prior = draws.log_prior(draws.shape[1])
+    has_rows = any(name.startswith("rows[") for name in log_prior)
+    is_decided = ~is_undefined & (prior_sensitivity(strength, log_prior) > LARGEST_SENSITIVITY)
+    if has_rows and is_decided.any():
+        message = (
+            f"the prior decides the strength of {is_decided.sum()} of {len(pairs)} edges, whose tables have nearly "
+            "empty cells; fit LatentCounts(formulation='log-linear'), which shrinks effects that have no support."
+        )
+        warnings.warn(message, PriorWarning, stacklevel=3)
     return frame.sort_values("probability", ascending=False, kind="stable")
