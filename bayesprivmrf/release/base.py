@@ -19,10 +19,10 @@ from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_nu
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.labels import needs_kinds
+from bayesprivmrf.model.labels import labels_version
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
-from bayesprivmrf.release.file import FACTS_VERSION, LARGEST, packed, require_writable, unpacked, write_file
+from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +213,7 @@ class Released(Card):
         promise = None if self.guarantee is None else self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         content = self._content() | stamp
-        version = max(self._version, FACTS_VERSION if needs_kinds(content) else 0)
-        return packed(content, self._array(), version)
+        return packed(content, self._array(), max(self._version, labels_version(content)))
 
     @property
     def _version(self) -> int:
@@ -259,8 +258,8 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     """Read a release from a file that `save` wrote: noisy tables, a network's estimate, or a learned model.
 
     Names and labels are restored as they were declared if they are text, numbers, booleans, dates, times, time spans,
-    periods, intervals, decimals, fractions, bytes, or tuples of these. Any other label is restored as text. Files of
-    format versions before 7 restore only text, numbers, booleans and tuples.
+    periods, intervals, decimals, fractions, bytes, UUIDs, complex numbers, or tuples of these. Any other label is
+    restored as text. Files of format versions before 7 restore only text, numbers, booleans and tuples.
 
     Parameters
     ----------

@@ -39,7 +39,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
 )
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Label, Variable, label_key
 from bayesprivmrf.model.tables import IntArray
 
 
@@ -156,12 +156,14 @@ def _literal(dtype: Any, label: Label) -> Any:
         return _number_literal(dtype, label) if label_fits(label, is_boolean=False) else None
     if kind in {"String", "Categorical", "Enum"}:
         return label if isinstance(label, str) else None
-    if kind == "Datetime":
-        fits = isinstance(label, datetime.datetime) and (label.tzinfo is None) == (dtype.time_zone is None)
-        return label if fits else None
-    if kind == "Date":
-        is_day = isinstance(label, datetime.date) and not isinstance(label, datetime.datetime)
-        return label if is_day else None
+    if kind in {"Datetime", "Date"}:
+        moment = label_key(label)[1]  # of a date, its midnight
+        if not isinstance(moment, datetime.datetime):
+            return None
+        if kind == "Datetime":
+            return moment if (moment.tzinfo is None) == (dtype.time_zone is None) else None
+        day = moment.date()
+        return day if label_key(day) == label_key(moment) else None
     times = {"Time": datetime.time, "Duration": datetime.timedelta}
     return label if kind in times and isinstance(label, times[kind]) else None
 
