@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -23,6 +23,12 @@ from bayesprivmrf.model.labels import labels_version
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
 from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
+
+if TYPE_CHECKING:
+    from bayesprivmrf.release.promises import Doubt
+
+# Largest number of answers beside a learned model whose noise is compared with the promise when a file is read
+_MOST_ANSWERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,9 +241,14 @@ class Released(Card):
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         raise NotImplementedError
 
-    def _doubt(self) -> str | None:
-        """Return a warning text if the guarantee contradicts the release's noise; None otherwise."""
-        return None
+    def _doubt(self) -> Doubt | None:
+        """Return what contradicts the guarantee in the noise of the release's tables; None if nothing does."""
+        tables = self.statistics
+        if not isinstance(tables, Released) or tables is self:
+            return None
+        # the sensitivity of more answers takes seconds to find
+        is_quick = tables.has_tables or tables.flat.size <= _MOST_ANSWERS
+        return tables._doubt() if is_quick else None
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
         made = {"Settings": self.provenance.settings, "Versions": self.provenance.versions}
@@ -280,13 +291,14 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     ArgumentError
         `path` is not the path of a file, or `largest` is not a number of bytes.
     ReleaseFileError
-        The file is missing, cut short, altered, too large, or of a kind that no installed package provides. The error
-        is a `ForeignFileError` if the file is not a release, and a `NewerFormatError` if a newer version wrote it.
+        The file is missing, cut short, altered, too large, or of a kind that no installed package provides; or its
+        noise shows that its promise is false. The error is a `ForeignFileError` if the file is not a release, and a
+        `NewerFormatError` if a newer version wrote it.
 
     Warns
     -----
     GuaranteeWarning
-        The noise costs more than the release promises.
+        The noise costs more than the release promises, which only a secret sample of the records would explain.
 
     Examples
     --------
@@ -311,12 +323,21 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
         raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
     try:
         found = _release(content, array)
+        doubt = _doubt_short_of_falsehood(found)
     except Exception as error:
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
-    if doubt := found._doubt():
+    if doubt is not None:
         warnings.warn(doubt, GuaranteeWarning, stacklevel=2)
     return found
+
+
+def _doubt_short_of_falsehood(found: Released) -> str | None:
+    """Return a warning text about the promise of a release that was read; an error if the promise is false."""
+    doubt = found._doubt()
+    if doubt is not None and doubt.is_false:
+        raise ReleaseFileError(doubt.text)
+    return None if doubt is None else doubt.text
 
 
 def read_release(whole: bytes) -> Any:
@@ -325,9 +346,11 @@ def read_release(whole: bytes) -> Any:
     Raises
     ------
     ReleaseFileError
-        The bytes are not a readable release.
+        The bytes are not a readable release, or its promise is false.
     """
-    return _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    _doubt_short_of_falsehood(found)
+    return found
 
 
 def _release(content: Any, array: np.ndarray) -> Released:
