@@ -10,10 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import HTMLFormatter
+from scipy.stats import norm
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli
 from bayesprivmrf import queries as q
+from bayesprivmrf.audit import privacy_loss
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError, SamplingWarning
 from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, ParityQueries, SelectMeasure
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
@@ -266,3 +268,44 @@ def test_a_posterior_whose_release_makes_a_false_promise_does_not_load(tmp_path)
     posterior.save(tmp_path / "p.nc")
     with pytest.raises(ReleaseFileError, match="the promise is false"):
         bpm.load_posterior(tmp_path / "p.nc")
+
+
+def smallest_delta(law, epsilon, cells):
+    """The exact delta of noise on cells that differ by one record, from the difference of two distributions."""
+    if law.is_discrete:
+        return privacy_loss([law] * cells, [1] * cells).delta(epsilon)
+    if law.kernel == "absolute":
+        return -np.expm1((epsilon - 1 / law.scale) / 2)
+    mu = np.sqrt(cells) / law.scale
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.filterwarnings("error::bayesprivmrf.errors.GuaranteeWarning")
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize("law", [Laplace, DiscreteLaplace, Gaussian, DiscreteGaussian])
+def test_the_tightest_promise_of_every_form_is_kept(tmp_path, law, adjacency):
+    cells = 1 if adjacency == "add-or-remove-one" else 2
+    for scale in (0.3, 1.0, 30.0, 1e6):
+        noise, promises = law(scale), []
+        if noise.kernel == "absolute":
+            pure = PrivacyGuarantee(epsilon=cells / scale, adjacency=adjacency)
+            promises += [pure, pure.to_zero_concentrated()]
+        else:
+            promises.append(PrivacyGuarantee(rho=cells / (2 * scale**2), adjacency=adjacency))
+        # discrete noise of a large scale has too many losses to be enumerated, and that of Laplace noise on two cells
+        # has no short formula
+        is_exact = scale < 100 if noise.is_discrete else cells == 1 or noise.kernel == "square"
+        for share in (1e-3, 0.3, 0.9) if is_exact else ():
+            epsilon = share * cells / scale
+            delta = float(smallest_delta(noise, epsilon, cells))
+            if 0 < delta < 1:
+                promises.append(PrivacyGuarantee(epsilon=epsilon, delta=delta, adjacency=adjacency))
+        for promise in promises:
+            network = bpm.declare({"a": ["x", "y"]}, [("a",)])
+            release = NoisyStatistics.from_tables(network, {"a": [3.0, 4.0]}, noise=noise, guarantee=promise)
+            release.save(tmp_path / "r", overwrite=True)
+            for mechanism in ("GaussianStatistics", "Theirs"):
+                edited(
+                    tmp_path / "r", lambda content, to=mechanism: content["provenance"].update(mechanism=to)
+                )
+                assert bpm.load_release(tmp_path / "r").guarantee == promise
