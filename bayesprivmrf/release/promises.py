@@ -20,6 +20,8 @@ _COUNT_ALL_RECORDS = {"LaplaceStatistics", "GaussianStatistics", "SelectMeasure"
 # Smallest share of the records that a secret sample of another mechanism or publisher may have had; arbitrary, and
 # far below the shares of real samples
 _LEAST_SHARE = 1e-6
+# Largest epsilon that is compared with a single cell; a larger one hides nothing, and its exponential may overflow
+_LARGEST_EPSILON = 50.0
 
 
 class Doubt(NamedTuple):
@@ -95,7 +97,8 @@ def _plainer_than_promised(
             is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + 1e-6)
         else:
             assert guarantee.epsilon is not None
-            most = math.expm1(min(guarantee.epsilon, 700.0)) * below + guarantee.delta
+            is_large = guarantee.epsilon > _LARGEST_EPSILON
+            most = math.inf if is_large else math.expm1(guarantee.epsilon) * below + guarantee.delta
             is_kept = share * gap <= most * (1 + 1e-6)
         if not is_kept:
             name = f"{law.name} noise of scale {law.scale:.4g}"
@@ -107,7 +110,8 @@ def _plainness(law: NoiseDistribution) -> tuple[float, float]:
     """Return P(N >= 0) - P(N >= 1) and P(N >= 1) for noise N, which is symmetric."""
     if law.is_discrete:
         gap = math.exp(float(law.log_density(0)))
-        return gap, (1 - gap) / 2
+        # the difference cancels if the scale is small, and the sum lacks terms if it is large
+        return gap, max((1 - gap) / 2, float(np.exp(law.log_density(np.arange(1, 50))).sum()))
     if law.kernel == "absolute":
         return -math.expm1(-1 / law.scale) / 2, math.exp(-1 / law.scale) / 2
     place = 1 / (law.scale * math.sqrt(2))
