@@ -28,21 +28,47 @@ require_fit = partial(require, error=ModelError)
 def label_key(label: Any) -> tuple[bool, Any]:
     """Return a key that is equal for two labels if and only if they are the same state.
 
-    In Python ``1 == 1.0 == True``. Here ``1`` and ``1.0`` are the same label, but ``True`` and ``1`` are different. A
-    date and midnight of that day, without a time zone, are the same label, because data frames hold dates as times.
+    In Python ``1 == 1.0 == True``. Here ``1`` and ``1.0`` are the same label, but ``True`` and ``1`` are different.
 
     Examples
     --------
     >>> label_key(1) == label_key(1.0), label_key(1) == label_key(True)
     (True, False)
-    >>> label_key(datetime.date(2020, 2, 29)) == label_key(datetime.datetime(2020, 2, 29))
-    True
     """
     if isinstance(label, _NUMPY_TIMES):
         label = plain_label(label)
-    if type(label) is datetime.date:
-        label = datetime.datetime(label.year, label.month, label.day)
     return type(label).__name__ in {"bool", "bool_"}, label
+
+
+def other_form(label: Any) -> Any:
+    """Return midnight of a date, or the date of a midnight without a time zone; None for another label.
+
+    Data frames store the days of an array of ``datetime64`` as dates or as times, depending on the engine.
+
+    Examples
+    --------
+    >>> other_form(datetime.date(2020, 2, 29))
+    datetime.datetime(2020, 2, 29, 0, 0)
+    >>> other_form(datetime.datetime(2020, 2, 29, 12))
+    """
+    if not isinstance(label, datetime.date) or getattr(label, "tzinfo", None) is not None:
+        return None
+    if not datetime.MINYEAR <= label.year <= datetime.MAXYEAR:  # times of pandas go further
+        return None
+    midnight = datetime.datetime(label.year, label.month, label.day)
+    if not isinstance(label, datetime.datetime):
+        return midnight
+    return midnight.date() if label == midnight else None
+
+
+def codes_by_key(states: Sequence[Any]) -> dict[tuple[bool, Any], int]:
+    """Return the code of each state by `label_key`; a day is also found in its other form, unless that is a state."""
+    codes = {label_key(state): code for code, state in enumerate(states)}
+    for code, state in enumerate(states):
+        other = other_form(state)
+        if other is not None:
+            codes.setdefault(label_key(other), code)
+    return codes
 
 
 def _is_missing(label: Any) -> bool:
@@ -164,7 +190,7 @@ class Domain:
 
     @cached_property
     def _codes(self) -> tuple[dict[tuple[bool, Label], int], ...]:
-        return tuple({label_key(label): code for code, label in enumerate(labels)} for labels in self.states)
+        return tuple(map(codes_by_key, self.states))
 
     def __contains__(self, variable: object) -> bool:
         try:

@@ -24,7 +24,7 @@ import numpy as np
 
 from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.model.domain import Label, Variable, label_key, plain_label, require_fit
+from bayesprivmrf.model.domain import Label, Variable, codes_by_key, label_key, plain_label, require_fit
 
 # First format version that has each type in `_kinds`, listed apart because `_kinds` imports pandas
 _VERSIONS = {
@@ -305,7 +305,7 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
 
 def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Label]) -> np.ndarray:
     """Return the code of each label of an axis; an axis without labels is in declared order."""
-    declared = {label_key(state): code for code, state in enumerate(states)}
+    declared = codes_by_key(states)
     if isinstance(labels, range):
         must = f"have {len(states)} entries for the states of {variable}"
         require_fit(len(labels) == len(states), what, must, len(labels))

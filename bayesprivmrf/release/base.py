@@ -243,8 +243,8 @@ class Released(Card):
 
     def _doubt(self) -> Doubt | None:
         """Return what contradicts the guarantee in the noise of the release's tables; None if nothing does."""
-        tables = self.statistics
-        if not isinstance(tables, Released) or tables is self:
+        tables: Any = self.statistics
+        if tables is None or tables is self:
             return None
         # the sensitivity of more answers takes seconds to find
         is_quick = tables.has_tables or tables.flat.size <= _MOST_ANSWERS

@@ -17,7 +17,8 @@ Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms f
 estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on;
 version 4 (answers to queries) from 5eb1a54 on; version 5 (potentials that are shared) from 99f94df on, scores and
 levels from e3ac0ee on, bounds of counts in any version from 34e9a67 on; version 7 (rows of one person, kinds of
-labels, external fields) was not released before; version 8 has labels that are UUIDs or complex numbers. A kind is written in the first version
+labels, external fields) was not released before; version 8 has labels that are UUIDs or complex numbers. A kind is
+written in the first version
 that has it, so that today's code, too, is a writer of every version. No mechanism learns a model from a declaration
 that shares potentials, so that there is no learned model of version 5. 7a34c0e wrote the same bytes as 8d61c39, and
 e53fd2c as 38adf8d; 99f94df as 4b8687e. Version 3 grew while it was made: what 84028c7 itself wrote of parities and

@@ -84,9 +84,13 @@ def test_a_day_in_a_time_zone_is_another_label():
         counted(np.array(DAYS, "datetime64[D]"), pd.DataFrame({"a": column(berlin)}))
 
 
-def test_one_day_is_declared_once():
-    with pytest.raises(BayesPrivMRFError, match="the same"):
-        bpm.declare({"a": [datetime.date(2020, 1, 1), pd.Timestamp("2020-01-01")]}, [("a",)])
+def test_a_date_and_its_midnight_are_two_states_where_both_are_declared():
+    day, midnight = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)
+    for labels in ([day, midnight, "x"], [midnight, day, "x"]):
+        as_days, as_times = pl.DataFrame({"a": [day] * 2}), pl.DataFrame({"a": [midnight] * 2})
+        for frame, label in ((as_days, day), (as_times, midnight)):
+            expected = [2 * (type(own) is type(label)) for own in labels]
+            assert counted(labels, frame) == counted(labels, frame.lazy()) == expected
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
 )
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, other_form
 from bayesprivmrf.model.tables import IntArray
 
 
@@ -126,6 +126,11 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
     states = len(coding.states)
     missing, undeclared, several = (-(3 * place + kind) for kind in (1, 2, 3))
     exact = {position: _literal(dtype, label) for position, label in enumerate(coding.states)}
+    declared = set(map(label_key, coding.states))
+    for position, label in enumerate(coding.states):
+        other = other_form(label)
+        if exact[position] is None and other is not None and label_key(other) not in declared:
+            exact[position] = _literal(dtype, other)
     seen = value.cast(nw.Float64) if dtype.is_float() else value  # otherwise a literal could be rounded
     hits = [
         (seen == label).cast(nw.Int64) * (states + position)
@@ -156,14 +161,12 @@ def _literal(dtype: Any, label: Label) -> Any:
         return _number_literal(dtype, label) if label_fits(label, is_boolean=False) else None
     if kind in {"String", "Categorical", "Enum"}:
         return label if isinstance(label, str) else None
-    if kind in {"Datetime", "Date"}:
-        moment = label_key(label)[1]  # of a date, its midnight
-        if not isinstance(moment, datetime.datetime):
-            return None
-        if kind == "Datetime":
-            return moment if (moment.tzinfo is None) == (dtype.time_zone is None) else None
-        day = moment.date()
-        return day if label_key(day) == label_key(moment) else None
+    if kind == "Datetime":
+        fits = isinstance(label, datetime.datetime) and (label.tzinfo is None) == (dtype.time_zone is None)
+        return label if fits else None
+    if kind == "Date":
+        is_day = isinstance(label, datetime.date) and not isinstance(label, datetime.datetime)
+        return label if is_day else None
     times = {"Time": datetime.time, "Duration": datetime.timedelta}
     return label if kind in times and isinstance(label, times[kind]) else None
 
