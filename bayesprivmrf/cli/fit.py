@@ -36,6 +36,7 @@ from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, p
 from bayesprivmrf.learning.models.solution import status_with_advice
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
+from bayesprivmrf.model.tables import free_names
 from bayesprivmrf.release import load_release
 
 if TYPE_CHECKING:
@@ -252,7 +253,9 @@ def _write_folder(folder: Path, summary: dict[str, Any], solution: Solution, pro
     for position, clique in enumerate(cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
         table = marginal_table(solution, clique, prob).assign(simulated=solution.is_simulated)
-        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
+        # as text, because pandas leaves out the name 0
+        levels = free_names(map(str, table.index.names), table.columns)
+        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv", index_label=levels)
 
 
 def marginal_table(

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.model.tables import free_names
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -100,6 +102,9 @@ def interval_frame(
 ) -> pd.DataFrame:
     """Return the frame of an interval, with the columns `estimate`, `lower`, `upper`, `status` and `note`.
 
+    A level of the index that is called like a column gets an underscore, so that `reset_index` and CSV files keep
+    both.
+
     Parameters
     ----------
     estimate, lower, upper
@@ -123,16 +128,14 @@ def interval_frame(
         )
         for row in range(rows)
     ]
-    return pd.DataFrame(
-        {
-            "estimate": np.ravel(estimate),
-            "lower": np.ravel(lower),
-            "upper": np.ravel(upper),
-            "status": [row_status for row_status, _ in said],
-            "note": [note for _, note in said],
-        },
-        index=index,
-    )
+    columns = {
+        "estimate": np.ravel(estimate),
+        "lower": np.ravel(lower),
+        "upper": np.ravel(upper),
+        "status": [row_status for row_status, _ in said],
+        "note": [note for _, note in said],
+    }
+    return pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
 
 
 def point_status(status: Status) -> Status:

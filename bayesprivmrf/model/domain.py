@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import enum
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,6 +18,9 @@ from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 type Variable = Hashable
 type Label = Hashable
 
+# Times whose equality with those of Python and pandas depends on their unit
+_NUMPY_TIMES = (np.datetime64, np.timedelta64)
+
 # `checks.require` for declared models
 require_fit = partial(require, error=ModelError)
 
@@ -31,7 +35,40 @@ def label_key(label: Any) -> tuple[bool, Any]:
     >>> label_key(1) == label_key(1.0), label_key(1) == label_key(True)
     (True, False)
     """
+    if isinstance(label, _NUMPY_TIMES):
+        label = plain_label(label)
     return type(label).__name__ in {"bool", "bool_"}, label
+
+
+def other_form(label: Any) -> Any:
+    """Return midnight of a date, or the date of a midnight without a time zone; None for another label.
+
+    Data frames store the days of an array of ``datetime64`` as dates or as times, depending on the engine.
+
+    Examples
+    --------
+    >>> other_form(datetime.date(2020, 2, 29))
+    datetime.datetime(2020, 2, 29, 0, 0)
+    >>> other_form(datetime.datetime(2020, 2, 29, 12))
+    """
+    if not isinstance(label, datetime.date) or getattr(label, "tzinfo", None) is not None:
+        return None
+    if not datetime.MINYEAR <= label.year <= datetime.MAXYEAR:  # times of pandas go further
+        return None
+    midnight = datetime.datetime(label.year, label.month, label.day)
+    if not isinstance(label, datetime.datetime):
+        return midnight
+    return midnight.date() if label == midnight else None
+
+
+def codes_by_key(states: Sequence[Any]) -> dict[tuple[bool, Any], int]:
+    """Return the code of each state by `label_key`; a day is also found in its other form, unless that is a state."""
+    codes = {label_key(state): code for code, state in enumerate(states)}
+    for code, state in enumerate(states):
+        other = other_form(state)
+        if other is not None:
+            codes.setdefault(label_key(other), code)
+    return codes
 
 
 def is_missing(label: Any) -> bool:
@@ -44,13 +81,23 @@ def is_missing(label: Any) -> bool:
         return False
 
 
-def refuse_enums(what: str, label: Any) -> None:
-    """Raise an error for a member of an enumeration, because a release file would have to name its class."""
+def refuse_unwritten(what: str, label: Any) -> None:
+    """Raise an error for a label that a release file could not restore.
+
+    A file would have to name the class of a member of an enumeration. Values that only NumPy has, such as numbers of
+    extended precision and spans of months, are lost in most data frames too.
+    """
     for one in label if isinstance(label, tuple) else (label,):
         seen, remedy = str(one), "declare its `.name`, and write that in the data"
         require_fit(not isinstance(one, enum.Enum), what, "not be members of an enumeration", seen, remedy)
+        seen, remedy = (
+            f"a {type(one).__name__}",
+            "convert it to a float or to text, and write that in the data",
+        )
+        must = "not be values that Python has no type for"
+        require_fit(not isinstance(plain_label(one), np.generic), what, must, seen, remedy)
         if isinstance(one, tuple):
-            refuse_enums(what, one)
+            refuse_unwritten(what, one)
 
 
 def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
@@ -105,7 +152,7 @@ class Domain:
         require_fit(len(self.states) == count, "states", f"{must} {count} variables", len(self.states))
         for variable in self.variables:
             require_hashable("the names of variables", variable)
-            refuse_enums("the names of variables", variable)
+            refuse_unwritten("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
         states = [
             tuple(listed(f"the states of {v!r}", s)) for v, s in zip(self.variables, self.states, strict=True)
@@ -116,7 +163,7 @@ class Domain:
             what = f"the states of {variable!r}"
             for label in labels:
                 require_hashable(what, label)
-                refuse_enums(what, label)
+                refuse_unwritten(what, label)
                 must = "not include a missing value"
                 remedy = "declare a label such as 'missing' and name it in the mechanism's `missing=`"
                 require_fit(not is_missing(label), what, must, label, remedy)
@@ -130,7 +177,7 @@ class Domain:
         for variable, labels in states.items():
             what, is_set = f"the states of {variable!r}", isinstance(labels, AbstractSet)
             require_fit(not is_set, what, "be ordered", "a set", "write a list or a tuple")
-            ordered.append(tuple(map(_plain, listed(what, labels))))
+            ordered.append(tuple(map(plain_label, listed(what, labels))))
         return cls(variables=tuple(states), states=tuple(ordered))
 
     @property
@@ -144,7 +191,7 @@ class Domain:
 
     @cached_property
     def _codes(self) -> tuple[dict[tuple[bool, Label], int], ...]:
-        return tuple({label_key(label): code for code, label in enumerate(labels)} for labels in self.states)
+        return tuple(map(codes_by_key, self.states))
 
     def __contains__(self, variable: object) -> bool:
         try:
@@ -171,7 +218,7 @@ class Domain:
         """Return the code (0, 1, ...) of a variable's state; a ModelError if it is not declared."""
         codes = self.codes_of(variable)
         try:
-            return codes[label_key(_plain(label))]
+            return codes[label_key(plain_label(label))]
         except (KeyError, TypeError):
             # only a single value is shown, because anything else may be a column of records
             is_one = isinstance(label, str | bytes | bool | int | float)
@@ -208,7 +255,7 @@ def checked_domain(domain: Any) -> Domain:
     return domain
 
 
-def _plain(label: Any) -> Any:
+def plain_label(label: Any) -> Any:
     """Return a label, with the Python or pandas scalar in place of a NumPy scalar."""
     is_scalar = type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0
     if not is_scalar:
@@ -218,7 +265,11 @@ def _plain(label: Any) -> Any:
     if label.dtype.kind in "mM" and isinstance(plain, int):
         import pandas as pd
 
-        return pd.Timestamp(label) if label.dtype.kind == "M" else pd.Timedelta(label)
+        kind = pd.Timestamp if label.dtype.kind == "M" else pd.Timedelta
+        try:
+            return kind(label)
+        except ValueError:  # months and years have no length, and other times are too far away
+            return label
     return plain
 
 

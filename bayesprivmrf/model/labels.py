@@ -18,24 +18,33 @@ from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 
 from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, require_fit
+from bayesprivmrf.model.domain import (
+    Label,
+    Variable,
+    codes_by_key,
+    is_missing,
+    label_key,
+    plain_label,
+    require_fit,
+)
 
-# Names of the types in `_kinds`, listed apart because `_kinds` imports pandas
-_NAMES = {
-    *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
-    *("timestamp", "time span", "period", "interval"),
+# First format version that has each type in `_kinds`, listed apart because `_kinds` imports pandas
+_VERSIONS = {
+    **dict.fromkeys(("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"), 7),
+    **dict.fromkeys(("timestamp", "time span", "period", "interval"), 7),
+    **dict.fromkeys(("uuid", "complex"), 8),
 }
 
 
 def encoded(label: Any) -> Any:
     """Return a label as a JSON value; a label of an unsupported type becomes text."""
-    if isinstance(label, np.generic):
-        label = label.item()
+    label = plain_label(label)
     if isinstance(label, tuple):
         return {"tuple": [encoded(item) for item in label]}
     if type(label) in (bool, int, str) or (type(label) is float and abs(label) != float("inf")):
@@ -66,13 +75,18 @@ def positions(values: Any, size: int) -> tuple[int, ...]:
     return tuple(values)
 
 
-def needs_kinds(content: Any) -> bool:
-    """Return True if a file's content has labels of the types in `_kinds`, which older versions cannot read."""
+def labels_version(content: Any) -> int:
+    """Return the first format version that has all labels of a file's content; 0 if every version has them."""
     if isinstance(content, dict):
-        return _name_of(content) in _NAMES or any(map(needs_kinds, content.values()))
-    if isinstance(content, list) and content and not isinstance(content[0], int | float | str):
-        return any(map(needs_kinds, content))  # long lists of numbers need not be searched
-    return isinstance(content, list) and any(isinstance(item, dict) and needs_kinds(item) for item in content)
+        own = _VERSIONS.get(_name_of(content) or "", 0)
+        return max(own, *map(labels_version, content.values())) if content else 0
+    if not isinstance(content, list):
+        return 0
+    is_plain = bool(content) and isinstance(content[0], int | float | str)
+    # long lists of numbers need not be searched
+    return max(
+        (labels_version(item) for item in content if not is_plain or isinstance(item, dict)), default=0
+    )
 
 
 def _name_of(written: dict[str, Any]) -> str | None:
@@ -85,7 +99,7 @@ def _decoded(label: Any) -> Any:
     name = _name_of(label) if isinstance(label, dict) else None
     if name == "tuple":
         return labels(label[name])
-    for own, _, read in _kinds().values() if name in _NAMES else ():
+    for own, _, read in _kinds().values() if name in _VERSIONS else ():
         with suppress(Exception):  # any error of the constructor means that the label is invalid
             if own == name:
                 return read(label[name])
@@ -104,6 +118,8 @@ def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]
         bytes: ("bytes", bytes.hex, bytes.fromhex),
         Decimal: ("decimal", str, _decimal),
         Fraction: ("fraction", str, _fraction),
+        UUID: ("uuid", str, UUID),
+        complex: ("complex", repr, complex),
         datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
         datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
         datetime.datetime: (
@@ -303,7 +319,7 @@ def _codes(
         must = f"have {len(states)} entries for the states of {variable}"
         require_fit(count == len(states), what, must, count)
         return np.arange(count)
-    declared = {label_key(state): code for code, state in enumerate(states)}
+    declared = codes_by_key(states)
     codes = [declared.get(label_key(label)) for label in labels]
     if None in codes:
         unknown = labels[codes.index(None)]

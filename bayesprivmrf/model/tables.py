@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain, combinations
@@ -236,19 +236,52 @@ def labelled(
 ) -> xr.DataArray:
     """Return a table as a DataArray with the axes `variables` and their states as coordinates in declared order.
 
-    `axis_names` gives the names of the dimensions, because xarray keeps no index for a name that is not text.
+    `axis_names` gives the names of the dimensions, because xarray keeps no index for a name that is not text. If one
+    of them is `name`, the array gets an underscore, because a frame or data set of it needs different names.
     """
     import xarray as xr
     from xarray.indexes import PandasIndex
 
     named = dict(zip(domain.variables, axis_names(domain), strict=True))
     dims = tuple(named[v] for v in variables)
+    while name in dims:
+        name = f"{name}_"
     labels = {
         d: xr.Variable((d,), plain_array(domain.states_of(v))) for d, v in zip(dims, variables, strict=True)
     }
     indexes = {d: PandasIndex(labels[d].values, d) for d in dims}
     coords = xr.Coordinates(labels, indexes=indexes)
     return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)
+
+
+def free_names(names: Iterable[Any], taken: Collection[str]) -> list[Any]:
+    """Return the names of variables beside other names; one that another thing has gets an underscore.
+
+    A result thus keeps both: a variable ``status`` is the level ``status_`` of a table with a column ``status``.
+
+    Parameters
+    ----------
+    names
+        Names of variables, whose texts are distinct.
+    taken
+        Names that mean something else.
+
+    Examples
+    --------
+    >>> free_names(["status", "status_", 0], {"status", "note"})
+    ['status__', 'status_', 0]
+    """
+    declared = list(names)
+    used = {*taken, *map(str, declared)}
+    free = []
+    for name in declared:
+        own = name
+        if str(name) in taken:
+            own = f"{name}_"
+            while own in used:
+                own += "_"
+        free.append(own)
+    return free
 
 
 def axis_names(domain: Domain) -> tuple[str, ...]:

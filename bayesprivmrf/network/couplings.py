@@ -15,7 +15,7 @@ from scipy import sparse
 
 from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
-from bayesprivmrf.model.domain import refuse_enums
+from bayesprivmrf.model.domain import refuse_unwritten
 from bayesprivmrf.model.labels import aligned
 
 type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
@@ -268,7 +268,7 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
             f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text or numbers."
         ) from None
     for node in order:
-        refuse_enums("`nodes`", node)
+        refuse_unwritten("`nodes`", node)
     shown = f"{len(order)} names of which {distinct} are distinct"
     _require(distinct == len(order), "nodes", "not repeat", shown)
     _require(is_complete, "nodes", "not be missing", "None or NaN", "give every node a name")

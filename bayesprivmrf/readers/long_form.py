@@ -15,6 +15,7 @@ from bayesprivmrf.errors import DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
 from bayesprivmrf.model.labels import is_total_name
+from bayesprivmrf.model.tables import free_names
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
@@ -63,8 +64,9 @@ def read_counts(
         a text file are separated by commas, tabs or semicolons; with semicolons, numbers may have decimal commas.
         The columns are the variables, whose entries are declared states; ``value``; and optionally ``law`` (the name
         of the noise distribution in files, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise,
-        and ``query``. A variable is summed over if it has no column, or if its entry is `everything`. Rows with the
-        same variables form one table; ``query`` distinguishes several tables of the same variables.
+        and ``query``. A variable with one of these names gets an underscore here and in `columns`: ``value_``. A
+        variable is summed over if it has no column, or if its entry is `everything`. Rows with the same variables
+        form one table; ``query`` distinguishes several tables of the same variables.
     noise
         The noise distribution of all rows; or a family, as a class or a name, whose parameter is in each row.
     groups
@@ -127,15 +129,15 @@ def read_counts(
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
     found = columns_of(source, numbers)
     _require_long(model, found, numbers[0])
-    named = _named(model, found, columns)
-    count = len(named["value"])
+    own, stated_by = _named(model, found, columns)
+    count = len(stated_by["value"])
     require(count, "the noisy counts", "have at least one row", "none", error=DataError)
-    stated = stated_noise(count, noise, named)
-    values, row_noise = values_and_noise(named["value"], stated, withheld)
-    levels, declared = _levels(model, groups), [v for v in model.domain.variables if v in named]
-    labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in declared}
-    places = {v: _places(v, named[v], labels[v], everything, missing) for v in declared}
-    names = named.get("query", [""] * count)
+    stated = stated_noise(count, noise, stated_by)
+    values, row_noise = values_and_noise(stated_by["value"], stated, withheld)
+    levels = _levels(model, groups)
+    labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in own}
+    places = {v: _places(v, entries, labels[v], everything, missing) for v, entries in own.items()}
+    names = stated_by.get("query", [""] * count)
     tables: dict[Any, list[int]] = {}
     for row in range(count):
         key = tuple((v, place[row][0]) for v, place in places.items() if place[row] is not None)
@@ -174,20 +176,31 @@ def _require_long(model: ModelSpecification, found: Mapping[str, Sequence[Any]],
 
 def _named(
     model: ModelSpecification, found: Mapping[str, Sequence[Any]], columns: Mapping[Any, str] | None
-) -> dict[Any, Sequence[Any]]:
-    """Return the columns by variable and role; only the column of values must be there."""
+) -> tuple[dict[Variable, Sequence[Any]], dict[str, Sequence[Any]]]:
+    """Return the columns of variables and the other columns; only the column of values must be there.
+
+    A variable that is called like another column, such as ``value``, has an underscore in files and in `columns`.
+    """
     must = f"map variables, or {', '.join(_ROLES)}, to columns"
     called = dict(instance_of("columns", {} if columns is None else columns, Mapping, must))
-    wanted: list[Any] = [*model.domain.variables, *_ROLES]
+    variables = dict(zip(free_names(model.domain.variables, _ROLES), model.domain.variables, strict=True))
+    wanted: list[Any] = [*variables, *_ROLES]
     for name in called:
         require(name in wanted, "columns", must, f"{name!r}{or_near(str(name), map(str, wanted))}")
     names = {name: str(called.get(name, name)) for name in wanted}
+    for name, variable in variables.items():
+        is_there = name == variable or names[name] in found
+        must = (
+            f"have a column {names[name]!r} for the variable {variable!r}, because {variable!r} means another"
+        )
+        remedy = f"rename it, or map {name!r} to it in `columns`"
+        require(is_there, "the noisy counts", must, "none", remedy, error=DataError)
     named = chosen_columns("the noisy counts", found, names, {"value", *called})
-    has_one = any(variable in named for variable in model.domain.variables)
+    own = {variable: named[name] for name, variable in variables.items() if name in named}
     seen = f"none of {', '.join(map(repr, model.domain.variables))}"
     must = "have a column for at least one variable"
-    require(has_one, "the noisy counts", must, seen, error=DataError)
-    return named
+    require(own, "the noisy counts", must, seen, error=DataError)
+    return own, {role: named[role] for role in _ROLES if role in named}
 
 
 def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Level]]:

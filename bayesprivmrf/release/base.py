@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -19,10 +19,16 @@ from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_nu
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.labels import needs_kinds
+from bayesprivmrf.model.labels import labels_version
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
-from bayesprivmrf.release.file import FACTS_VERSION, LARGEST, packed, require_writable, unpacked, write_file
+from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
+
+if TYPE_CHECKING:
+    from bayesprivmrf.release.promises import Doubt
+
+# Largest number of answers beside a learned model whose noise is compared with the promise when a file is read
+_MOST_ANSWERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +219,7 @@ class Released(Card):
         promise = None if self.guarantee is None else self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         content = self._content() | stamp
-        version = max(self._version, FACTS_VERSION if needs_kinds(content) else 0)
-        return packed(content, self._array(), version)
+        return packed(content, self._array(), max(self._version, labels_version(content)))
 
     @property
     def _version(self) -> int:
@@ -236,9 +241,14 @@ class Released(Card):
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
         raise NotImplementedError
 
-    def _doubt(self) -> str | None:
-        """Return a warning text if the guarantee contradicts the release's noise; None otherwise."""
-        return None
+    def _doubt(self) -> Doubt | None:
+        """Return what contradicts the guarantee in the noise of the release's tables; None if nothing does."""
+        tables: Any = self.statistics
+        if tables is None or tables is self:
+            return None
+        # the sensitivity of more answers takes seconds to find
+        is_quick = tables.has_tables or tables.flat.size <= _MOST_ANSWERS
+        return tables._doubt() if is_quick else None
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
         made = {"Settings": self.provenance.settings, "Versions": self.provenance.versions}
@@ -259,8 +269,8 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     """Read a release from a file that `save` wrote: noisy tables, a network's estimate, or a learned model.
 
     Names and labels are restored as they were declared if they are text, numbers, booleans, dates, times, time spans,
-    periods, intervals, decimals, fractions, bytes, or tuples of these. Any other label is restored as text. Files of
-    format versions before 7 restore only text, numbers, booleans and tuples.
+    periods, intervals, decimals, fractions, bytes, UUIDs, complex numbers, or tuples of these. Any other label is
+    restored as text. Files of format versions before 7 restore only text, numbers, booleans and tuples.
 
     Parameters
     ----------
@@ -281,13 +291,14 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     ArgumentError
         `path` is not the path of a file, or `largest` is not a number of bytes.
     ReleaseFileError
-        The file is missing, cut short, altered, too large, or of a kind that no installed package provides. The error
-        is a `ForeignFileError` if the file is not a release, and a `NewerFormatError` if a newer version wrote it.
+        The file is missing, cut short, altered, too large, or of a kind that no installed package provides; or its
+        noise shows that its promise is false. The error is a `ForeignFileError` if the file is not a release, and a
+        `NewerFormatError` if a newer version wrote it.
 
     Warns
     -----
     GuaranteeWarning
-        The noise costs more than the release promises.
+        The noise costs more than the release promises, which only a secret sample of the records would explain.
 
     Examples
     --------
@@ -312,12 +323,21 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
         raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
     try:
         found = _release(content, array)
+        doubt = _doubt_short_of_falsehood(found)
     except Exception as error:
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
-    if doubt := found._doubt():
+    if doubt is not None:
         warnings.warn(doubt, GuaranteeWarning, stacklevel=2)
     return found
+
+
+def _doubt_short_of_falsehood(found: Released) -> str | None:
+    """Return a warning text about the promise of a release that was read; an error if the promise is false."""
+    doubt = found._doubt()
+    if doubt is not None and doubt.is_false:
+        raise ReleaseFileError(doubt.text)
+    return None if doubt is None else doubt.text
 
 
 def read_release(whole: bytes) -> Any:
@@ -326,9 +346,11 @@ def read_release(whole: bytes) -> Any:
     Raises
     ------
     ReleaseFileError
-        The bytes are not a readable release.
+        The bytes are not a readable release, or its promise is false.
     """
-    return _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    _doubt_short_of_falsehood(found)
+    return found
 
 
 def _release(content: Any, array: np.ndarray) -> Released:

@@ -41,13 +41,14 @@ FORMAT_NAME = "bayesprivmrf-release"
 # Newest version of the format. The versions added:
 # 1: noisy statistics. 2: estimates of a network. 3: learned models. 4: kinds of other packages. 5: models with ties.
 # 6: graphs with cliques of three and more. 7: rows of one person apart from the settings, labels that are dates,
-# times, intervals, decimals or bytes, and the external field of a network.
-FORMAT_VERSION = 7
+# times, intervals, decimals or bytes, and the external field of a network. 8: labels that are UUIDs or complex
+# numbers; `bayesprivmrf.model.labels` has the versions of all kinds of labels.
+FORMAT_VERSION = 8
 # First version that states which potentials are tied
 TIED_VERSION = 5
 # First version that states the number of variables in the cliques of a graph
 CLIQUES_VERSION = 6
-# First version that states the counted rows of one person apart from the settings, and the kinds of labels
+# First version that states the counted rows of one person apart from the settings
 FACTS_VERSION = 7
 # First version that states the external field of a network
 FIELD_VERSION = 7

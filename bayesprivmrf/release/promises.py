@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,14 +15,124 @@ from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
 from bayesprivmrf.release.codec import PersonRows
 
+# Mechanisms of this library that add noise to counts of all records: no secret sample explains too little noise
+_COUNT_ALL_RECORDS = {"LaplaceStatistics", "GaussianStatistics", "SelectMeasure", "ParityQueries"}
+# Smallest share of the records that a secret sample of another mechanism or publisher may have had; arbitrary, and
+# far below the shares of real samples
+_LEAST_SHARE = 1e-6
+# Largest epsilon that is compared with a single cell; a larger one hides nothing, and its exponential may overflow
+_LARGEST_EPSILON = 50.0
 
-def dearer_than_promised(
+
+class Doubt(NamedTuple):
+    """Text about a promise that the noise contradicts, and True if nothing can explain it, so that it is false."""
+
+    text: str
+    is_false: bool
+
+
+def doubt_of(
     guarantee: PrivacyGuarantee | None,
     noise: Sequence[NoiseDistribution],
     model: ModelSpecification,
     queries: Sequence[Query] = (),
+    mechanism: str = "",
+) -> Doubt | None:
+    """Return what contradicts a guarantee in the noise of a release; None if nothing does, or nothing is known.
+
+    A secret random sample of the records would explain noise that costs too much, and so would rounding by whoever
+    published the scales. A promise is therefore false only if the mechanism is one of this library that counts all
+    records, or if a sample of one record in a million would not explain it either.
+    """
+    if guarantee is None:
+        return None
+    counts_all = mechanism in _COUNT_ALL_RECORDS
+    if not counts_all and guarantee.unit not in ("record", "person"):
+        return None
+    text = _dearer_than_promised(guarantee, noise, model, queries)
+    if not queries:
+        text = text or _plainer_than_promised(guarantee, noise, model, share=1.0)
+    if text is None:
+        return None
+    is_false = counts_all or (
+        not queries and _plainer_than_promised(guarantee, noise, model, share=_LEAST_SHARE) is not None
+    )
+    verdict = "the promise is false"
+    if not is_false:
+        verdict = "the promise is wrong, unless the counted records were a secret random sample"
+    return Doubt(f"{text}: {verdict}; ask whoever made the file.", is_false)
+
+
+def _plainer_than_promised(
+    guarantee: PrivacyGuarantee,
+    noise: Sequence[NoiseDistribution],
+    model: ModelSpecification,
+    *,
+    share: float,
 ) -> str | None:
-    r"""Return a warning text if the noise costs more than the guarantee promises; None if it does not, or is unknown.
+    r"""Return a text if one cell of a table shows a record more plainly than the guarantee of any form allows.
+
+    If a cell holds one record rather than none, its noisy count is at least one with probability
+    :math:`p_1 = P(N \ge 0)` rather than :math:`p_0 = P(N \ge 1)`, for noise N. If the record is in a secret sample
+    with probability s, :math:`p_1` becomes :math:`p_0 + s (p_1 - p_0)`. Hence every guarantee has
+
+    .. math:: s (p_1 - p_0) \le (e^\epsilon - 1) p_0 + \delta
+        \qquad\text{or}\qquad 2 s^2 (p_1 - p_0)^2 \le \rho,
+
+    the second because :math:`\rho` bounds the Kullback-Leibler divergence, and Pinsker's inequality bounds it from
+    below. Under replace-one neighbors a record moves to the cell from another one.
+    """
+    if guarantee.adjacency is Adjacency.REPLACE_ONE:
+        has_impossible = model.possible is not None
+        noise = [
+            law
+            for law, shape in zip(noise, model.shapes, strict=True)
+            if math.prod(shape) > 1 and not has_impossible
+        ]
+    for law in noise:
+        if law.kernel not in ("absolute", "square") or not law.scale > 0:
+            continue
+        gap, below = _plainness(law)
+        if guarantee.rho is not None:
+            is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + 1e-6)
+        else:
+            assert guarantee.epsilon is not None
+            is_large = guarantee.epsilon > _LARGEST_EPSILON
+            most = math.inf if is_large else math.expm1(guarantee.epsilon) * below + guarantee.delta
+            is_kept = share * gap <= most * (1 + 1e-6)
+        if not is_kept:
+            name = f"{law.name} noise of scale {law.scale:.4g}"
+            return f"the release promises {_numbers(guarantee)}, but {name} in a cell shows more of a record"
+    return None
+
+
+def _plainness(law: NoiseDistribution) -> tuple[float, float]:
+    """Return P(N >= 0) - P(N >= 1) and P(N >= 1) for noise N, which is symmetric."""
+    if law.is_discrete:
+        gap = math.exp(float(law.log_density(0)))
+        # the difference cancels if the scale is small, and the sum lacks terms if it is large
+        return gap, max((1 - gap) / 2, float(np.exp(law.log_density(np.arange(1, 50))).sum()))
+    if law.kernel == "absolute":
+        return -math.expm1(-1 / law.scale) / 2, math.exp(-1 / law.scale) / 2
+    place = 1 / (law.scale * math.sqrt(2))
+    return math.erf(place) / 2, math.erfc(place) / 2
+
+
+def _numbers(guarantee: PrivacyGuarantee) -> str:
+    if guarantee.rho is not None:
+        return f"rho = {guarantee.rho:.4g}"
+    return f"epsilon = {guarantee.epsilon:.4g}" + (
+        f", delta = {guarantee.delta:.4g}" if guarantee.delta else ""
+    )
+
+
+def _dearer_than_promised(
+    guarantee: PrivacyGuarantee,
+    noise: Sequence[NoiseDistribution],
+    model: ModelSpecification,
+    queries: Sequence[Query],
+) -> str | None:
+    r"""Return a text if the noise costs more than the guarantee promises; None if it does not, or is unknown.
 
     Without `queries`, the measurements are the whole table of each clique. A record adds one to one cell of each
     table, for all data. Two records that differ in every table exist if each table has two cells and no cell is
@@ -36,7 +146,7 @@ def dearer_than_promised(
     :math:`\sum_q \lVert \Delta_q \rVert_2^2 / 2 s_q^2`, takes this place if neighbors are known to attain it. If some
     cells are impossible, the neighbors that attain it may be impossible too, so that the cost is unknown.
     """
-    if guarantee is None or guarantee.delta > 0 or guarantee.unit not in ("record", "person"):
+    if guarantee.delta > 0:
         return None
     moved = 1 if guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
     has_impossible = model.possible is not None
@@ -44,9 +154,9 @@ def dearer_than_promised(
         return None
     if moved == 2 and not queries and (has_impossible or min(map(np.prod, model.shapes), default=0) < 2):
         return None
-    name, promised, kernel = "epsilon", guarantee.epsilon, "absolute"
+    promised, kernel = guarantee.epsilon, "absolute"
     if guarantee.rho is not None:
-        name, promised, kernel = "rho", guarantee.rho, "square"
+        promised, kernel = guarantee.rho, "square"
     if promised is None or {each.kernel for each in noise} != {kernel}:
         return None
     norm = 1 if kernel == "absolute" else 2
@@ -60,10 +170,7 @@ def dearer_than_promised(
     cost = power / norm
     if cost <= promised * (1 + 1e-6):
         return None
-    return (
-        f"the release promises {name} = {promised:.4g}, but its noise alone costs {cost:.4g}: the promise is "
-        "wrong, unless the counted records were a secret random sample; ask whoever made the file."
-    )
+    return f"the release promises {_numbers(guarantee)}, but its noise alone costs {cost:.4g}"
 
 
 def whole_total(total: Any) -> int:

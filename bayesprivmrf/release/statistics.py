@@ -34,7 +34,7 @@ from bayesprivmrf.release.measurement import (
     statistics_content,
     total_estimates,
 )
-from bayesprivmrf.release.promises import dearer_than_promised, facts_of, promise_sentence, whole_total
+from bayesprivmrf.release.promises import Doubt, doubt_of, facts_of, promise_sentence, whole_total
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -328,9 +328,10 @@ class NoisyStatistics(Released):
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
         return promise_sentence(guarantee, self.person_rows)
 
-    def _doubt(self) -> str | None:
+    def _doubt(self) -> Doubt | None:
         asked = () if self.has_tables else self.queries
-        return dearer_than_promised(self.guarantee, self.noise, self.specification, asked)
+        mechanism = self.provenance.mechanism
+        return doubt_of(self.guarantee, self.noise, self.specification, asked, mechanism)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False

@@ -17,7 +17,8 @@ Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms f
 estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on;
 version 4 (answers to queries) from 5eb1a54 on; version 5 (potentials that are shared) from 99f94df on, scores and
 levels from e3ac0ee on, bounds of counts in any version from 34e9a67 on; version 7 (rows of one person, kinds of
-labels, external fields) was not released before. A kind is written in the first version
+labels, external fields) was not released before; version 8 has labels that are UUIDs or complex numbers. A kind is
+written in the first version
 that has it, so that today's code, too, is a writer of every version. No mechanism learns a model from a declaration
 that shares potentials, so that there is no learned model of version 5. 7a34c0e wrote the same bytes as 8d61c39, and
 e53fd2c as 38adf8d; 99f94df as 4b8687e. Version 3 grew while it was made: what 84028c7 itself wrote of parities and
@@ -558,6 +559,20 @@ def facts() -> Releases:
     )
 
 
+def newer_labels() -> Releases:
+    """Labels of the kinds that version 8 added."""
+    from uuid import UUID
+
+    from bayesprivmrf.model import declare
+    from bayesprivmrf.privacy import Laplace
+    from bayesprivmrf.release import NoisyStatistics
+
+    states = {"site": [UUID(int=1), UUID(int=2**127)], "root": [1j, -1j, complex(0.1, float("inf"))]}
+    network = declare(states, [(name,) for name in states])
+    tables = {name: np.arange(1.0, len(own) + 1) for name, own in states.items()}
+    yield "labels", NoisyStatistics.from_tables(network, tables, noise=Laplace(1.0))
+
+
 WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     # name: commit, format version, prefix of the files, recipes
     "1": ("8d61c39", 1, "", (published_tables, more_published_tables, statistics)),
@@ -588,6 +603,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "5-later": ("4b8687e", 5, "", (tied_sums, chains, scores_and_levels)),
     "6": ("c68df34", 6, "", (graphs_of_threes,)),
     "7": ("6bcb577", 7, "", (fields, facts)),
+    "8": ("6dec0b9", 8, "", (newer_labels,)),
 }
 
 

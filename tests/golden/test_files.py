@@ -61,6 +61,7 @@ def test_the_files_are_of_every_kind_and_format_version():
         (6, "released-graph"),
         (7, "network-estimate"),
         (7, "noisy-statistics"),
+        (8, "noisy-statistics"),
     }
 
 

@@ -3,6 +3,7 @@
 import datetime
 import enum
 import itertools
+import uuid
 from decimal import Decimal
 from fractions import Fraction
 from zoneinfo import ZoneInfo
@@ -45,6 +46,9 @@ LABELS = [
     pd.cut(pd.Series([1, 2, 3]), [-np.inf, 2, np.inf]).cat.categories[0],
     pd.Interval(pd.Timestamp("2020"), pd.Timestamp("2021"), closed="both"),
     ("a", 1, pd.Period("2020", "Y"), (datetime.date(2021, 1, 1),)),
+    uuid.UUID(int=2**100 + 1),
+    complex(1.5, -2.0),
+    np.complex128(0.1j),
     np.datetime64("2020-01-01T01:02:03.000000004"),
     np.timedelta64(4, "ns"),
 ]
@@ -95,6 +99,8 @@ def test_labels_of_every_kind_come_back_as_themselves(tmp_path):
     | st.timedeltas()
     | st.decimals(allow_nan=False)
     | st.fractions()
+    | st.uuids()
+    | st.complex_numbers(allow_nan=False)
     | st.binary()
     | st.integers(-(2**60), 2**60).map(pd.Timestamp)
     | st.builds(
@@ -152,6 +158,44 @@ def test_enums_are_refused_at_declaration(label):
     ):
         with pytest.raises(ModelError, match=r"`\.name`"):
             declare()
+
+
+@pytest.mark.parametrize(
+    "label",
+    [np.longdouble("0.1"), np.clongdouble(1), ("a", np.longdouble(2)), np.timedelta64(3, "M")],
+    ids=["longdouble", "clongdouble", "in a tuple", "months"],
+)
+def test_values_that_only_numpy_has_are_refused_at_declaration(label):
+    for declare in (
+        lambda: bpm.declare({"a": [label, "x"]}, [("a",)]),
+        lambda: bpm.declare({label: ["x", "y"]}),
+        lambda: bpm.model.Domain(variables=("a",), states=((label, "x"),)),
+        lambda: IsingNetwork.from_graph([(label, "x")], nodes=[label, "x"]),
+    ):
+        with pytest.raises(ModelError, match="Python has no type for"):
+            declare()
+
+
+def test_names_and_states_of_numpy_times_come_back_as_times(tmp_path):
+    moments = np.array(["2020-01-01T10:00", "2020-01-02"], "datetime64[ns]")
+    domain = bpm.model.Domain(variables=(moments[0],), states=(tuple(moments),))
+    model = bpm.model.ModelSpecification(domain=domain, cliques=((moments[0],),))
+    release = NoisyStatistics.from_tables(model, {(moments[0],): [1.0, 2.0]}, noise=Laplace(1.0))
+    again = saved_and_loaded(release, tmp_path / "times.release").specification.domain
+    assert again.variables == (pd.Timestamp(moments[0]),)
+    assert again.states == (tuple(map(pd.Timestamp, moments)),)
+    assert [again.code(moments[0], moment) for moment in moments] == [0, 1]
+
+
+def test_files_without_the_newest_kinds_of_labels_keep_their_version(tmp_path):
+    versions = []
+    for label in ("x", 2.5, LABELS[0], LABELS[9], uuid.UUID(int=1), 1j):
+        network = bpm.declare({"a": [label, "other"]}, [("a",)])
+        NoisyStatistics.from_tables(network, {"a": [1.0, 2.0]}, noise=Laplace(1.0)).save(
+            tmp_path / "v", overwrite=True
+        )
+        versions.append(document_and_array(tmp_path / "v")[0]["version"])
+    assert versions == [1, 1, 7, 7, 8, 8]
 
 
 @pytest.mark.parametrize(

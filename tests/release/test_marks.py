@@ -1,5 +1,6 @@
 """Marks of simulated releases on everything made from them, and files that cannot imitate printed output."""
 
+import dataclasses
 import itertools
 import json
 import re
@@ -9,12 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from IPython.core.formatters import HTMLFormatter
+from scipy.stats import norm
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError
-from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, SelectMeasure
+from bayesprivmrf.audit import privacy_loss
+from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError, SamplingWarning
+from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, ParityQueries, SelectMeasure
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
@@ -163,12 +166,15 @@ def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(tmp_path, a
         assert [f"costs {cost / norm:.4g}" in str(one.message) for one in told] == [True] * (share < 1)
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
-@pytest.mark.parametrize("budget", [0.5, 30.0])
+@pytest.mark.parametrize("budget", [1e-7, 0.5, 30.0])
 def test_the_promises_of_our_mechanisms_are_not_doubted(tmp_path, adjacency, budget):
     asked = {"queries": [q.table("a", "b"), q.table("b"), q.weighted("c", matrix=[[0, 3]])]}
     persons = {"person": "id", "at_most": 2}
-    for more in ({}, persons, asked, asked | persons):
+    uneven = {"weights": {("a", "b"): 7.0, ("b", "c"): 0.3}}
+    units = asked | persons | {"grid": 4}
+    for more in ({}, uneven, persons, asked, asked | persons, units):
         for made in (
             LaplaceStatistics(epsilon=budget, adjacency=adjacency, **more),
             GaussianStatistics(rho=budget, adjacency=adjacency, **more),
@@ -176,3 +182,129 @@ def test_the_promises_of_our_mechanisms_are_not_doubted(tmp_path, adjacency, bud
             release = made.release(NETWORK, PEOPLE.assign(id=range(400)))
             release.save(tmp_path / "r", overwrite=True)
             assert bpm.load_release(tmp_path / "r") == release
+
+
+LEARNING = [
+    SelectMeasure(rho=0.5),
+    SelectMeasure(rho=0.5, adjacency="replace-one"),
+    SelectMeasure(rho=0.5, degree=1, measure="tables"),
+    SelectMeasure(rho=0.5, degree=1, measure="moments", adjacency="replace-one"),
+    ParityQueries(rho=0.5, order=2, method="gaussian"),
+    ParityQueries(rho=0.5, order=2, method="gaussian", adjacency="replace-one"),
+]
+
+
+@pytest.mark.filterwarnings("ignore", "error::bayesprivmrf.errors.GuaranteeWarning")
+@pytest.mark.parametrize("mechanism", LEARNING, ids=lambda one: f"{type(one).__name__}, {one.adjacency}")
+def test_a_learned_release_whose_tables_contradict_its_promise_does_not_load(tmp_path, mechanism):
+    path = tmp_path / "r"
+    release = mechanism.release(bpm.declare(STATES), PEOPLE)
+    release.save(path)
+    assert bpm.load_release(path).guarantee == release.guarantee
+    if release.statistics is None:
+        return
+    edited(path, lambda content: content["guarantee"].update(rho=1e-6))
+    with pytest.raises(ReleaseFileError, match=r"promises rho = 1e-06, but .* the promise is false"):
+        bpm.load_release(path)
+
+
+FORMS = [
+    {"form": "pure", "epsilon": 1e-9, "rho": None, "delta": 0.0},
+    {"form": "zero-concentrated", "epsilon": None, "rho": 1e-18, "delta": 0.0},
+    {"form": "approximate", "epsilon": 1e-9, "rho": None, "delta": 1e-12},
+]
+
+
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize("promise", FORMS, ids=lambda promise: promise["form"])
+@pytest.mark.parametrize(
+    "law", [Laplace(1.0), DiscreteLaplace(1.0), Gaussian(1.0), DiscreteGaussian(1.0)], ids=repr
+)
+@pytest.mark.parametrize("mechanism", ["LaplaceStatistics", "tables published elsewhere", "Theirs"])
+def test_no_release_promises_next_to_nothing_beside_noise_of_one_record(
+    tmp_path, mechanism, law, promise, adjacency
+):
+    path = tmp_path / "r"
+    guarantee = PrivacyGuarantee(epsilon=8.0, delta=0.5, adjacency=adjacency)
+    tables = {("a", "b"): np.eye(2), ("b", "c"): np.eye(2)}
+    NoisyStatistics.from_tables(NETWORK, tables, noise=law, guarantee=guarantee).save(path)
+    edited(path, lambda content: content["provenance"].update(mechanism=mechanism))
+    bpm.load_release(path)
+    edited(path, lambda content: content["guarantee"].update(promise))
+    with pytest.raises(ReleaseFileError, match="the promise is false"):
+        bpm.load_release(path)
+
+
+@pytest.mark.parametrize("share", [0.999, 0.5, 1e-3])
+def test_a_mechanism_that_counts_all_records_may_not_promise_less_than_its_noise_costs(tmp_path, share):
+    for mechanism, budget in (
+        (LaplaceStatistics(epsilon=1.0), "epsilon"),
+        (GaussianStatistics(rho=1.0), "rho"),
+    ):
+        for more in ({}, {"queries": [q.table("a"), q.weighted("b", matrix=[[1, 2]])]}):
+            path = tmp_path / "r"
+            dataclasses.replace(mechanism, **more).release(NETWORK, PEOPLE).save(path, overwrite=True)
+            edited(path, lambda content, budget=budget: content["guarantee"].update({budget: share}))
+            with pytest.raises(ReleaseFileError, match=f"promises {budget} = {share}.* the promise is false"):
+                bpm.load_release(path)
+
+
+def test_a_posterior_whose_release_makes_a_false_promise_does_not_load(tmp_path):
+    release = LaplaceStatistics(epsilon=1.0).release(NETWORK, PEOPLE)
+    cheap = dataclasses.replace(release.guarantee, epsilon=1e-9)
+    with pytest.warns(SamplingWarning):
+        posterior = bpm.LatentCounts(formulation="exact").fit(
+            NoisyStatistics(
+                specification=release.specification,
+                measurements=release.measurements,
+                guarantee=cheap,
+                provenance=release.provenance,
+            ),
+            rng=1,
+            draws=4,
+            tune=4,
+            chains=2,
+        )
+    posterior.save(tmp_path / "p.nc")
+    with pytest.raises(ReleaseFileError, match="the promise is false"):
+        bpm.load_posterior(tmp_path / "p.nc")
+
+
+def smallest_delta(law, epsilon, cells):
+    """The exact delta of noise on cells that differ by one record, from the difference of two distributions."""
+    if law.is_discrete:
+        return privacy_loss([law] * cells, [1] * cells).delta(epsilon)
+    if law.kernel == "absolute":
+        return -np.expm1((epsilon - 1 / law.scale) / 2)
+    mu = np.sqrt(cells) / law.scale
+    return norm.cdf(mu / 2 - epsilon / mu) - np.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu)
+
+
+@pytest.mark.filterwarnings("error::bayesprivmrf.errors.GuaranteeWarning")
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize("law", [Laplace, DiscreteLaplace, Gaussian, DiscreteGaussian])
+def test_the_tightest_promise_of_every_form_is_kept(tmp_path, law, adjacency):
+    cells = 1 if adjacency == "add-or-remove-one" else 2
+    for scale in (0.05, 0.3, 1.0, 30.0, 1e6):
+        noise, promises = law(scale), []
+        if noise.kernel == "absolute":
+            pure = PrivacyGuarantee(epsilon=cells / scale, adjacency=adjacency)
+            promises += [pure, pure.to_zero_concentrated(), pure.to_approximate(1e-6)]
+        else:
+            promises.append(PrivacyGuarantee(rho=cells / (2 * scale**2), adjacency=adjacency))
+        # discrete losses are enumerated for moderate scales; two cells with Laplace noise have no short formula
+        is_exact = 0.2 < scale < 100 and (noise.is_discrete or cells == 1 or noise.kernel == "square")
+        for share in (1e-3, 0.3, 0.9) if is_exact else ():
+            epsilon = share * cells / scale
+            delta = float(smallest_delta(noise, epsilon, cells))
+            if 0 < delta < 1:
+                promises.append(PrivacyGuarantee(epsilon=epsilon, delta=delta, adjacency=adjacency))
+        for promise in promises:
+            network = bpm.declare({"a": ["x", "y"]}, [("a",)])
+            release = NoisyStatistics.from_tables(network, {"a": [3.0, 4.0]}, noise=noise, guarantee=promise)
+            release.save(tmp_path / "r", overwrite=True)
+            for mechanism in ("GaussianStatistics", "Theirs"):
+                edited(
+                    tmp_path / "r", lambda content, to=mechanism: content["provenance"].update(mechanism=to)
+                )
+                assert bpm.load_release(tmp_path / "r").guarantee == promise

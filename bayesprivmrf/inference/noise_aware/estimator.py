@@ -94,7 +94,9 @@ class NoiseAwareSolution(Solution):
             a row for each answer, by its label: the mean contribution of one record of the population. The status is
             a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
             normal approximation is poor. It is ``"model"`` in rows that no measurement determines. Their note names
-            the declared independences, ties or scores that they rest on.
+            the declared independences, ties or scores that they rest on. A variable with the name of a column gets an
+            underscore, so that ``reset_index`` and files keep both. In CSV files pandas leaves out the name of an
+            index that is 0, unless ``reset_index`` has made it a column.
 
         Raises
         ------

@@ -299,6 +299,7 @@ class LearnedNetwork(Released, LearnedParameters):
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each joint state in C order.
+            A variable with the name of a column gets an underscore.
 
         Raises
         ------

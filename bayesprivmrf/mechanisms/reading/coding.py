@@ -13,7 +13,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, whole_number
 from bayesprivmrf.errors import UndeclaredStateError
 from bayesprivmrf.model import Domain
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, codes_by_key, label_key
 
 # Key in the `attrs` of a recoded frame: the public breaks of each binned column, by its name
 BREAKS = "bayesprivmrf.breaks"
@@ -118,12 +118,12 @@ class Coding:
 
     def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
         """Yield the codes of text, categories, dates and objects; a value that is not hashable is undeclared."""
-        known = {label_key(label): code for code, label in enumerate(self.states)}
+        known, undeclared = codes_by_key(self.states), len(self.states)
         for value in values:
             try:
-                yield known.get(label_key(value), len(known))
+                yield known.get(label_key(value), undeclared)
             except TypeError:
-                yield len(known)
+                yield undeclared
 
 
 def codings_of(

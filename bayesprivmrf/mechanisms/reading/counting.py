@@ -39,7 +39,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
 )
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Label, Variable, label_key, other_form
 from bayesprivmrf.model.tables import IntArray
 
 
@@ -126,6 +126,11 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
     states = len(coding.states)
     missing, undeclared, several = (-(3 * place + kind) for kind in (1, 2, 3))
     exact = {position: _literal(dtype, label) for position, label in enumerate(coding.states)}
+    declared = set(map(label_key, coding.states))
+    for position, label in enumerate(coding.states):
+        other = other_form(label)
+        if exact[position] is None and other is not None and label_key(other) not in declared:
+            exact[position] = _literal(dtype, other)
     seen = value.cast(nw.Float64) if dtype.is_float() else value  # otherwise a literal could be rounded
     hits = [
         (seen == label).cast(nw.Int64) * (states + position)

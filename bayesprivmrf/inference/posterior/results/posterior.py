@@ -195,7 +195,8 @@ class Posterior(Card):
             Columns `estimate` (posterior mean), `lower`, `upper`, `status` and `note`. There is a row for each joint
             state, in C order of the variables as given, or for each answer of a query. The status is a `RowStatus`:
             ``"model"`` if the row rests on an assumption that no measurement checks, which the note names, and
-            ``"prior"`` if a stronger prior would move the estimate by about a standard deviation.
+            ``"prior"`` if a stronger prior would move the estimate by about a standard deviation. A variable with the
+            name of a column gets an underscore.
 
         Raises
         ------

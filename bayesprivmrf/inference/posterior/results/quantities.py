@@ -42,7 +42,7 @@ from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Domain, Given, Label, Variable, coded_states, conditions
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, parent
+from bayesprivmrf.model.tables import FloatArray, free_names, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,9 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
     coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
     template = next((value for value in reversed(values) if isinstance(value, xr.DataArray)), None)
     if template is not None:
-        own = list(template.dims)
+        # a variable may be called like the axes of draws
+        renamed = dict(zip(template.dims, free_names(template.dims, {"chain", "draw"}), strict=True))
+        template, own = template.rename(renamed), list(renamed.values())
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
     return xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
 
