@@ -256,7 +256,7 @@ def count_tables(
     """
     frame = frame_of(data, [*specification.domain.variables, *([] if rows is None else [rows.column])])
     if rows is None:
-        warn_of_counts(data, specification.domain.variables, stacklevel=3)
+        warn_of_counts(data, specification.domain.variables)
     codings = codings_of(specification.domain, missing, other, data)
 
     def read() -> tuple[IntArray, int]:
