@@ -153,7 +153,7 @@ class UnfinishedSaveWarning(BayesPrivMRFWarning):
 # 3.13 does not take the whole name of a file for a prefix of itself, so that the suffix is left out.
 _NOT_THE_CALLERS = (
     f"{Path(__file__).parent}{os.sep}",
-    *(str(Path(module.__file__).with_suffix("")) for module in (functools, contextlib, importlib, lazy_loader)),
+    *(str(module.__file__).removesuffix(".py") for module in (functools, contextlib, importlib, lazy_loader)),
 )
 
 

@@ -110,6 +110,14 @@ def few_draws(_):
     assert posterior.status is not bpm.Status.CONVERGED
 
 
+def counts_of_a_chain(_):
+    chain = bpm.markov_chain([0, 1], 3, share="transitions", names=["m1", "m2", "m3"])
+    data = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (300, 3)), columns=["m1", "m2", "m3"])
+    release = LaplaceStatistics(epsilon=1.0).release(chain, data, rng=1)
+    posterior = bpm.LatentCounts().fit(release, draws=4, tune=4, chains=2, rng=1, progress_bar=False)
+    posterior.interval(["m1", "m2"], of="records")
+
+
 def frozen_chains(_):
     IsingNetwork.from_graph(nx.grid_2d_graph(12, 12)).sample(beta=1.0, size=4, burn_in=1, sweeps=1, rng=1)
 
@@ -144,6 +152,7 @@ CASES = [
     (contradicted_by(bpm.CGM()), CONSISTENCY),
     (contradicted_by(bpm.NoiseAwareMAP()), CONSISTENCY),
     (few_draws, SAMPLING),
+    (counts_of_a_chain, SAMPLING),
     (frozen_chains, SAMPLING),
     (by_a_cached_property, errors.DeclarationWarning),
 ]
