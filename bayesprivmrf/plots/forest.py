@@ -234,6 +234,7 @@ def _panel_a_cell(
         if doubted.any():
             hollow = {"facecolors": "white", "edgecolors": color}
             panel.scatter(values[doubted], places[doubted], s=16, zorder=3, **hollow)
+        panel.set_title(title, fontsize=9, fontweight="bold", loc="left")
         panel.set_yticks(places, names)
         panel.tick_params(axis="y", length=0)
         panel.set_ylim(len(names) - 0.5, -0.5)  # the first method at the top
