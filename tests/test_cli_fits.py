@@ -1,6 +1,7 @@
 """What `fit` makes of chains, of noisy counts that somebody published, and of estimates on networks."""
 
 import json
+from functools import partialmethod
 
 import networkx as nx
 import numpy as np
@@ -11,6 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.cli import main
 from bayesprivmrf.mechanisms import LaplaceStatistics, ObjectivePerturbation, StableStructure
+from bayesprivmrf.network import NetworkEstimate
 from bayesprivmrf.noise import Laplace
 
 MODEL = """
@@ -85,7 +87,11 @@ def test_published_noisy_counts_are_fitted_with_their_model_file(folder, capsys)
     assert "must be left out" in err
 
 
-def test_the_estimate_of_peer_effects_is_given_its_interval(folder, capsys):
+def test_the_estimate_of_peer_effects_is_given_its_interval(folder, capsys, monkeypatch):
+    short = partialmethod(
+        NetworkEstimate.law, points=10, configurations=100
+    )  # how precise does not matter here
+    monkeypatch.setattr(NetworkEstimate, "law", short)
     ring = bpm.network.IsingNetwork.from_graph(nx.cycle_graph(12))
     mechanism = ObjectivePerturbation(epsilon=2.0, bounds=(-1, 1))
     mechanism.release(ring, ring.sample(beta=0.2, size=1, rng=1)[0]).save("ring.release")
