@@ -28,6 +28,8 @@ SEARCHES = {
     "event log": "tutorials/06_event_logs",
     "posterior predictive": "tutorials/02_posterior",
     "noisy tables": "how-to/read-noisy-tables",
+    "subgroup": "how-to/many-areas",
+    "by group": "how-to/many-areas",
 }
 
 
@@ -123,17 +125,18 @@ class Site:
                 pages_of[term] |= {places} if isinstance(places, int) else set(places)
         found = []
         for query, page in SEARCHES.items():
-            pages = set.intersection(*(pages_of[stem_of(word)] for word in query.split()))
+            pages = set.intersection(*(pages_of[stem] for stem in stems_of(query)))
             if page not in {index["docnames"][number] for number in pages}:
                 found.append(f"search for {query!r} does not find {page}")
         return found
 
 
-def stem_of(word: str) -> str:
-    """Return the form of a word that the search index holds."""
+def stems_of(query: str) -> list[str]:
+    """Return the forms of words that the search index holds, without the words that search leaves out."""
     from sphinx.search.en import SearchEnglish
 
-    return SearchEnglish({}).stem(word.lower())
+    english = SearchEnglish({})
+    return [english.stem(word) for word in query.lower().split() if word not in english.stopwords]
 
 
 def main(folder: Path) -> int:
