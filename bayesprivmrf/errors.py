@@ -1,13 +1,22 @@
 """Errors and warnings of bayesprivmrf.
 
 A message names the argument, the requirement, the value that was given and the remedy. The messages of code that
-reads data never contain a value of the data. `removed` makes the errors for names that left the package.
+reads data never contain a value of the data. `removed` makes the errors for names that left the package, and
+`warn_caller` gives every warning of the package.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
+import os
+import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+import lazy_loader
 
 __all__ = [
     "ArgumentError",
@@ -142,6 +151,31 @@ class SamplingWarning(_Message, BayesPrivMRFWarning):
 
 class UnfinishedSaveWarning(BayesPrivMRFWarning):
     """Warning about a file that a killed save left beside the path; it may hold a release that was paid for."""
+
+
+# Files of the call stack that are not the user's: this package, and the modules through which its code is reached by
+# a cached property, a `with` block or a lazy import. The separator keeps a folder `bayesprivmrf_study` apart. Python
+# 3.13 does not take the whole name of a file for a prefix of itself, so that the suffix is left out.
+_NOT_THE_CALLERS = (
+    f"{Path(__file__).parent}{os.sep}",
+    *(str(module.__file__).removesuffix(".py") for module in (functools, contextlib, importlib, lazy_loader)),
+)
+
+
+def warn_caller(message: str | Warning, category: type[Warning] | None = None) -> None:
+    """Issue a warning that points at the user's line, which is the innermost one outside this package.
+
+    Every warning of the package is issued here, because a count of frames is wrong as soon as a function is called
+    by another path.
+
+    Parameters
+    ----------
+    message
+        The text, or a whole warning.
+    category
+        Class of the warning, if a text is given.
+    """
+    warnings.warn(message, category, skip_file_prefixes=_NOT_THE_CALLERS)
 
 
 def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from bayesprivmrf.errors import warn_caller
 
 
 @contextmanager
@@ -58,11 +59,10 @@ def ensure_cache_folder() -> None:
     """
     if named := os.environ.get(_VARIABLE):
         if _is_open_to_others(Path(named)):
-            warnings.warn(
+            warn_caller(
                 f"the folder that {_VARIABLE} names can be written by other users, who could run code in this "
                 "process; name a private one.",
                 RuntimeWarning,
-                stacklevel=3,
             )
         return
     user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
@@ -76,11 +76,10 @@ def ensure_cache_folder() -> None:
     os.environ[_VARIABLE] = folder
     if "numba" in sys.modules:
         sys.modules["numba"].config.CACHE_DIR = folder
-    warnings.warn(
+    warn_caller(
         "neither the installation nor the user's cache folder can be written, so compiled code is lost when this "
         f"process ends, and each process compiles again; set {_VARIABLE} to a private folder that you can write.",
         RuntimeWarning,
-        stacklevel=3,
     )
 
 

@@ -24,10 +24,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from bayesprivmrf.errors import ConsistencyWarning, InterruptionWarning, NoiseWarning, PrivacyError
+from bayesprivmrf.errors import (
+    ConsistencyWarning,
+    InterruptionWarning,
+    NoiseWarning,
+    PrivacyError,
+    warn_caller,
+)
 
 # Name of a detail of interrupted releases: the type of the exception
 INTERRUPTED_BY = "interrupted_by"
@@ -126,13 +131,12 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
     The budget is spent and the noise is drawn, so that an exception would lose a release that was paid for.
     """
     note_disclosure()
-    package = (str(Path(__file__).parent),)  # files that the warning skips, to point at the caller
     try:
-        warnings.warn(message, category, skip_file_prefixes=package)
+        warn_caller(message, category)
     except category:
         with warnings.catch_warnings():
             warnings.simplefilter("always", category)
-            warnings.warn(message, category, skip_file_prefixes=package)
+            warn_caller(message, category)
 
 
 def warn_of_contradiction(release: Any) -> Any:

@@ -35,6 +35,8 @@ SEARCHES = {
     "p-value": "how-to/conditional-probabilities",
     "odds ratio": "how-to/conditional-probabilities",
     "risk difference": "how-to/conditional-probabilities",
+    "subgroup": "how-to/many-areas",
+    "by group": "how-to/many-areas",
 }
 # code of the site that sets the order of results; without it the reference comes before the guides
 SEARCH_ORDER = Path(__file__).parent / "_static" / "search_order.js"
@@ -132,9 +134,7 @@ class Site:
                 pages_of[term] |= {places} if isinstance(places, int) else set(places)
         found = []
         for query, page in SEARCHES.items():
-            # as the site does, which asks for no word of one or two letters
-            words = [word for word in re.findall(r"\w+", query) if len(word) > 2]
-            pages = set.intersection(*(pages_of[stem_of(word)] for word in words))
+            pages = set.intersection(*(pages_of[stem] for stem in stems_of(query)))
             if page not in {index["docnames"][number] for number in pages}:
                 found.append(f"search for {query!r} does not find {page}")
         order = self.folder / "_static" / "language_data.js"
@@ -186,11 +186,12 @@ def _is_alike(old: str, new: str) -> bool:
     return all(math.isclose(a, b, rel_tol=5e-3, abs_tol=1.5e-3) for a, b in zip(*pairs, strict=True))
 
 
-def stem_of(word: str) -> str:
-    """Return the form of a word that the search index holds."""
+def stems_of(query: str) -> list[str]:
+    """Return the forms of words that the search index holds, without the words that search leaves out."""
     from sphinx.search.en import SearchEnglish
 
-    return SearchEnglish({}).stem(word.lower())
+    english = SearchEnglish({})
+    return [english.stem(word) for word in query.lower().split() if word not in english.stopwords]
 
 
 def main(folder: Path) -> int:

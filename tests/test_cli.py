@@ -1249,7 +1249,7 @@ def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys
         assert match in err
     code, _, err = run(capsys, "fit", "model.release")
     assert code == 1
-    assert "it is fitted already" in err
+    assert "it is a model already, as its `solution`; read it in Python" in err
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

@@ -173,6 +173,26 @@ def test_a_forest_has_a_point_for_each_method_and_cell_and_intervals_where_there
     ]
 
 
+def test_a_forest_of_many_methods_has_a_panel_a_cell_and_a_row_a_method():
+    """Colors would repeat after six; here each method is named at its own row, in one color."""
+    names = [f"area {number}" for number in range(30)]
+    methods = {name: posterior(number % 2) for number, name in enumerate(names)}
+    figure = marginal_forest(methods, ["a", "b"], truth=solution(0), prob=0.5)
+    assert [panel.get_title(loc="left") for panel in figure.axes if panel.get_visible()] == [
+        f"a = {a}, b = {b}" for a in (0, 1) for b in (0, 1, 2)
+    ]
+    first = figure.axes[0]
+    assert [label.get_text() for label in first.get_yticklabels()] == names
+    (bars,) = bars_of(first)
+    estimate = float(np.asarray(solution(1).marginal(["a", "b"])).ravel()[0])
+    np.testing.assert_allclose(bars[7, :, 0], [estimate - 0.05, estimate + 0.05])
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"estimate, 50 % interval", "truth"}
+    points = [tuple(color) for each in first.collections[1:] for color in each.get_facecolor()]
+    assert len(set(points)) == 1
+    with pytest.raises(ArgumentError, match=r"at most 300 rows.*fewer methods at a time"):
+        marginal_forest(dict.fromkeys(map(str, range(200)), solution(0)), ["a", "b"])
+
+
 def test_a_forest_marks_truth_and_held_out_frequencies_whatever_the_order_of_the_truths_states():
     reversed_domain = Domain.from_states({"b": [2, 1, 0], "a": [0, 1]})
     model = ModelSpecification(domain=reversed_domain, cliques=(("b", "a"),))

@@ -31,7 +31,6 @@ frustrated, clusters have little to do with the likely configurations: the move 
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -41,7 +40,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from bayesprivmrf.checks import finite, generator, one_of, whole_number
-from bayesprivmrf.errors import SamplingWarning
+from bayesprivmrf.errors import SamplingWarning, warn_caller
 
 #: Largest split R-hat of a simulation that is trusted: the bound of Brooks and Gelman (1998).
 LARGEST_RHAT = 1.2
@@ -120,12 +119,11 @@ class Mixing:
     def warn(self, moves: str) -> None:
         """Give a SamplingWarning unless the simulation can be trusted; `moves` decides which remedy it names."""
         if not self.trusted:
-            warnings.warn(
+            warn_caller(
                 "the simulation has not mixed: chains with ordered and disordered starts still differ (R-hat "
                 f"{self.energy_rhat:.2f} for the energy, {self.order_rhat:.2f} for the order, at most {LARGEST_RHAT} "
                 f"wanted); {remedy(moves)}, and do not trust draws at this beta if that does not help.",
                 SamplingWarning,
-                stacklevel=4,
             )
 
 

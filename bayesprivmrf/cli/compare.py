@@ -27,6 +27,7 @@ from bayesprivmrf.errors import (
     ModelTooLargeError,
     NoiseWarning,
     SamplingWarning,
+    warn_caller,
 )
 from bayesprivmrf.evaluation import compare
 from bayesprivmrf.inference import NaiveMLE, Status
@@ -226,7 +227,7 @@ def _warnings_of(where: str) -> Iterator[None]:
         yield
     for text, category in {(str(warning.message), warning.category): None for warning in caught}:
         if issubclass(category, _FIT_WARNINGS):
-            warnings.warn(f"{where}: {text}", category, stacklevel=2)
+            warn_caller(f"{where}: {text}", category)
 
 
 def _table(results: pd.DataFrame) -> str:

@@ -1,7 +1,9 @@
 """Command ``bayesprivmrf fit``: fit a Markov random field to a saved release.
 
 A point estimate is written in formats that any program reads: JSON for the model, and a CSV file for each marginal
-table. Released parities are fitted to a learned model, which is one file.
+table and for the transition matrix of a chain that has one. Released parities are fitted to a learned model, which is
+one file. Noisy counts that somebody published are read with a model file; the estimate of a network's peer effects is
+given its interval.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from bayesprivmrf.cli.output import (
     promised,
     remark,
 )
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, ForeignFileError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
@@ -36,8 +38,11 @@ from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, p
 from bayesprivmrf.learning.models.solution import status_with_advice
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
+from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.model.tables import free_names
+from bayesprivmrf.readers import read_counts
 from bayesprivmrf.release import load_release
+from bayesprivmrf.sequences import transition_matrix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,19 +54,22 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.domain import Domain, Label, Variable
 
 # patterns of all files in the folder of a point estimate
-FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
+FILES = ("solution.json", "network.json", "transitions.csv", "marginals/[0-9][0-9]*_*.csv")
 
 
 def run(options: argparse.Namespace) -> None:
     """Fit a saved release, print the one-way marginals, and write the files that ``--out`` asks for."""
-    found: Any = load_release(options.release)
+    found: Any = _opened(options)
+    if found.kind == "network-estimate":
+        _fit_network(options, found)
+        return
     if hasattr(found, "fit"):  # released parities have a fit of their own
         _fit_parities(options, found)
         return
     # the noisy tables themselves, or those inside a learned model
     release = found.statistics
     must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
-    remedy = "it is fitted already, so read it in Python with bayesprivmrf.load_release"
+    remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
     # another fit of the tables of a learned model with intervals would only add conditional ones
     estimate: Any = None if options.method or options.given else getattr(found, "solution", None)
@@ -73,7 +81,8 @@ def run(options: argparse.Namespace) -> None:
     if options.out is not None:
         claim: Any = claim_file if is_posterior else claim_folder
         what = ".nc" if is_posterior else FILES
-        target = claim(options.out, what, force=options.force, sources=[options.release])
+        sources = [each for each in (options.release, options.model) if each is not None]
+        target = claim(options.out, what, force=options.force, sources=sources)
     seed = secrets.randbits(32) if options.seed is None else options.seed
     if not is_learned:
         sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
@@ -85,6 +94,7 @@ def run(options: argparse.Namespace) -> None:
         remark(f"bayesprivmrf: warning: the learned model is {status}.")
     prob = options.prob if hasattr(estimate, "interval") else None
     summary = _summary(method, release, estimate) | ({"seed": seed} if is_posterior else {})
+    moves = _transitions(estimate, prob) if release.specification.shares_transitions else None
     written = ""
     if target is not None and is_posterior:
         with replaced_when_whole(target) as part:
@@ -92,10 +102,15 @@ def run(options: argparse.Namespace) -> None:
     elif target is not None:
         _write_folder(target, summary, estimate, prob)
         written = "solution.json, network.json and marginals/*.csv to "
+        if moves is not None:
+            moves.assign(simulated=estimate.is_simulated).to_csv(target / "transitions.csv", index=False)
+            written = f"transitions.csv, {written}"
     if options.json:
-        entry = {} if prob is None else {"prob": prob}
+        entry: dict[str, Any] = {} if prob is None else {"prob": prob}
         if given:
             entry["given"] = [{"variable": name, "states": states} for name, states in given.items()]
+        if moves is not None:
+            entry["transitions"] = moves.to_dict("records")
         print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
     else:
         text, statement = str(estimate), release.privacy_statement()
@@ -103,6 +118,8 @@ def run(options: argparse.Namespace) -> None:
         if given:
             print(f"Given {', '.join(printable(text) for text in options.given)}:")
         print(_one_way(estimate, prob, given))
+        if moves is not None:
+            print(f"\nTransition matrix of every step:\n{_aligned_moves(moves)}")
         if isinstance(estimate, RoundsSolution):
             print(f"\n{trusted_tables(estimate)}")
         if prob is not None:
@@ -110,6 +127,57 @@ def run(options: argparse.Namespace) -> None:
             print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         remark(f"\nWrote {written}{options.out}.")
+
+
+def _opened(options: argparse.Namespace) -> Any:
+    """Return the release of a file: a saved one, or with a model the noisy counts that somebody published."""
+    if options.model is not None:
+        model = read_declaration(options.model).specification
+        return read_counts(model, options.release, noise=options.noise, total=options.total)
+    seen, remedy = "one of them without `--model`", "pass the model file of the published counts"
+    require(options.noise is options.total is None, "`--noise` and `--total`", "be left out", seen, remedy)
+    try:
+        return load_release(options.release)
+    except ForeignFileError as error:
+        raise ForeignFileError(
+            f"{str(error).partition(';')[0]}; if it holds noisy counts that somebody published, pass their model "
+            "file as `--model`, and their noise as `--noise` if no column states it."
+        ) from None
+
+
+def _transitions(estimate: Any, prob: float | None) -> pd.DataFrame:
+    """Return the transition matrix of a chain with one, with interval limits if `prob` is given."""
+    frame = transition_matrix(estimate, prob=0.9 if prob is None else prob).reset_index()
+    return frame if prob is not None else frame.drop(columns=["lower", "upper"])
+
+
+def _aligned_moves(moves: pd.DataFrame) -> str:
+    """Return the transition matrix as a plain table, without the notes of its rows."""
+    shown = moves.drop(columns="note")
+    cells = shown.astype({"from": str, "to": str}).to_numpy().tolist()
+    rows = [[cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row] for row in cells]
+    return aligned(list(shown), rows)
+
+
+def _fit_network(options: argparse.Namespace, release: Any) -> None:
+    """Print the estimate of the peer effects on a network with its interval, which is simulated."""
+    is_plain = options.method is options.out is None and options.inference == "exact"
+    must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
+    require(is_plain, "`--method`, `--inference` and `--out`", must, "one of them", remedy)
+    seed = secrets.randbits(32)
+    frame = release.interval(options.prob, rng=seed)
+    (row,) = frame.to_dict("records")
+    if options.json:
+        facts = {
+            "kind": release.kind,
+            "guarantee": promised(release),
+            "statement": release.privacy_statement(),
+        }
+        print(json_text({**facts, "prob": options.prob, "seed": seed, **row}))
+        return
+    shown = [cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row.values()]
+    print(f"{release}\n\n{aligned(['coefficient', *row], [['beta', *shown]])}")
+    print(f"\nLower and upper: {100 * options.prob:.4g} % interval, simulated with seed {seed}.")
 
 
 def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:

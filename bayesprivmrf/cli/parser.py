@@ -213,7 +213,11 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "the promise.",
     )
     add = command.add_argument
-    add("release", help="file that `bayesprivmrf release` wrote")
+    saved = "file that `bayesprivmrf release` or Python's `save` wrote"
+    add("release", help=f"{saved}; with --model, published noisy counts, .csv or .parquet, a row for each")
+    add("--model", metavar="FILE", help="TOML file of the model of published noisy counts")
+    add("--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it")
+    add("--total", type=at_least(0), metavar="N", help="their number of records, if it is public")
     method = (
         "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     )

@@ -303,5 +303,5 @@ class CGM:
             "discrepancy": path.point.discrepancy,
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields = verdict(status, evidence, potentials, self.inference, stats)
         return Solution(method=self.method, **fields)

@@ -7,7 +7,6 @@ people that share one model are waves (`bayesprivmrf.inference.waves`).
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -21,6 +20,7 @@ from bayesprivmrf.errors import (
     DeclarationWarning,
     GuaranteeWarning,
     ModelError,
+    warn_caller,
 )
 from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
@@ -82,12 +82,11 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     groups = list(nx.connected_components(graph))
     if len(groups) > 1:
         apart = next(variable for variable in domain.variables if variable in groups[1])
-        warnings.warn(
+        warn_caller(
             f"the releases that are fitted jointly share no variable that links {apart!r} to "
             f"{domain.variables[0]!r}: they say nothing about each other but the number of records, and their "
             "variables are taken to be independent. Measure a table across them, or fit them apart.",
             DeclarationWarning,
-            stacklevel=5,
         )
     return ModelSpecification(
         domain=domain,
@@ -230,22 +229,20 @@ def gather(
     people = [release.person_rows for release in given if release.person_rows is not None]
     most = max((rows.dependent for rows in people), default=1)
     if most > 1:
-        warnings.warn(
+        warn_caller(
             f"the release counts up to {most} rows of one person, and a fit takes rows for independent: where those "
             f"of one person are alike, the sampling variance is up to {most} times as large, and intervals are too "
             "narrow unless the noise is the larger part of them.",
             ConsistencyWarning,
-            stacklevel=4,
         )
     promises = [release.guarantee for release in given if release.guarantee is not None]
     kinds = dict.fromkeys(f"{promise.adjacency.value} of a {promise.unit}" for promise in promises)
     note = f"do not add up: {', '.join(kinds)}" if len(kinds) > 1 else ""
     if note:
-        warnings.warn(
+        warn_caller(
             f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
             "release keeps its own.",
             GuaranteeWarning,
-            stacklevel=4,
         )
     cells = np.isfinite(family_of(model).base).astype(float)
     if "queries" in joint:

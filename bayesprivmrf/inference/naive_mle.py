@@ -201,7 +201,7 @@ class NaiveMLE:
                 potentials, is_feasible = honoured(evidence, engine, potentials)
                 status = status if is_feasible else Status.DIVERGED
         stats = {**stats, "seconds": time.perf_counter() - begin}
-        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields = verdict(status, evidence, potentials, self.inference, stats)
         fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import lazy_loader
 
-from bayesprivmrf.errors import BayesPrivMRFError, removed
+from bayesprivmrf.errors import BayesPrivMRFError, removed, warn_caller
 from bayesprivmrf.kinds import installed
 
 if TYPE_CHECKING:
@@ -60,11 +59,10 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
             if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
                 raise TypeError("it must be a subclass of Mechanism")
         except Exception as error:  # a fault in one package must not hide the others
-            warnings.warn(
+            warn_caller(
                 f"the mechanism {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
                 "correct or remove its package.",
                 RuntimeWarning,
-                stacklevel=2,
             )
             continue
         if found.get(point.name, mechanism) is not mechanism:

@@ -26,6 +26,7 @@ from bayesprivmrf.errors import (
     DeclarationWarning,
     NoiseWarning,
     PrivacyError,
+    warn_caller,
 )
 from bayesprivmrf.interruption import drawn
 from bayesprivmrf.noise import NoiseSource, noise_source
@@ -313,7 +314,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         plan = self._prepare(network)
         frame, problems = self._preview(plan, known)
         for problem in problems:
-            warnings.warn(problem, NoiseWarning, stacklevel=2)
+            warn_caller(problem, NoiseWarning)
         return Preview.of(frame, self, self._promised(plan))
 
     def _preview(self, plan: PlanT, total: float | None) -> tuple[pd.DataFrame, list[str]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from bayesprivmrf.checks import finite_pair, instance_of, one_of, positive_finite, probability, require, truth
-from bayesprivmrf.errors import ConsistencyWarning, ModelError
+from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.noise import NoiseSource
@@ -222,10 +221,9 @@ def _warn_of_heavy_tails(coupling: Any) -> None:
     threshold = 4 * norms.spectral
     tail = norms.spectral * float(row_norms[row_norms > threshold].sum()) / float(norms.row_squares.sum())
     if not math.isfinite(tail) or tail > 0.5:
-        warnings.warn(
+        warn_caller(
             f"the largest row sum of |J|, {norms.row_norm:.3g}, is far above its norm, {norms.spectral:.3g}, and "
             "such nodes have much of the coupling: the theory does not promise that the estimate comes near beta. "
             "Remove the hubs, or normalize the couplings by degree; privacy does not depend on it.",
             ConsistencyWarning,
-            stacklevel=4,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning, PrivacyError
+from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning, PrivacyError, warn_caller
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
@@ -246,11 +245,10 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
                 f"{measured[is_bare.index(True)]!r}; ask for a smaller budget, or promise nothing."
             )
         if query_noise is not None and query_noise.is_bound:
-            warnings.warn(
+            warn_caller(
                 "the noise is calibrated to an upper bound of the sensitivity of `queries`, so the guarantee holds "
                 "with more noise than it may need; ask for fewer or smaller queries, whose sensitivity is exact.",
                 NoiseWarning,
-                stacklevel=3,
             )
         plan = StatisticsPlan(
             **self._declared(specification),

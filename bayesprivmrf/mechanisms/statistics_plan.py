@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import is_labeled, positive_finite, require, whole_number
-from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
 from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan
@@ -148,7 +147,7 @@ def warn_of_width(specification: ModelSpecification) -> None:
             remedy="fit its release with inference='loopy' only, which approximates, or declare smaller cliques",
             option="fit its release with `--inference loopy` only, which approximates, or declare smaller cliques",
         )
-        warnings.warn(warning, stacklevel=4)
+        warn_caller(warning)
 
 
 def starved_queries(frame: pd.DataFrame) -> list[str]:

@@ -153,7 +153,7 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
         impossible=tuple(tuple(zero.items()) for zero in zeros),
         cliques_declared=cliques is not None,
     )
-    warn_of_dropped(specification, cliques or (), stacklevel=3)
+    warn_of_dropped(specification, cliques or ())
     return Declaration(title=str(content.get("title", "")), specification=specification, rules=rules)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DeclarationWarning, ModelError
+from bayesprivmrf.errors import DeclarationWarning, ModelError, warn_caller
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.contrast_parts import checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
@@ -101,7 +101,7 @@ def declare(
         ordinal=checked_scores(domain, ordinal),
         levels=checked_levels(domain, {} if levels is None else levels),
     )
-    warn_of_dropped(model, given, stacklevel=2)
+    warn_of_dropped(model, given)
     return model.to_pgmpy()
 
 
@@ -151,18 +151,17 @@ def read_network(
         require_fit(frozenset(edge) in covered, f"the edge {tuple(edge)!r}", must, "none", remedy)
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
     if warns and has_zeros and f"{_PREFIX}impossible" not in network.graph:
-        warnings.warn(
+        warn_caller(
             "the network's factors contain zeros, which are not read as structural zeros; pass them to "
             "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() loses them).",
             DeclarationWarning,
-            stacklevel=3,
         )
     # the factors' values give no structural zeros, because a network fitted to data has zeros wherever the data do
     written = {name: network.graph.get(_PREFIX + name) for name in (*_WRITTEN, *_WRITTEN_IF_ANY)}
     known = {name: value for name, value in written.items() if value is not None}
     model = ModelSpecification(domain=domain, cliques=tuple(scopes), **known)
     if warns:
-        warn_of_dropped(model, scopes, stacklevel=3)
+        warn_of_dropped(model, scopes)
     return model
 
 

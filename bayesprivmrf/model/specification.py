@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import bare_array, finite, require
-from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
 from bayesprivmrf.model.domain import (
@@ -328,7 +327,7 @@ class ModelSpecification:
         return f"ModelSpecification({counts}{zeros})"
 
 
-def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]], stacklevel: int) -> None:
+def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]]) -> None:
     """Warn about declared cliques that lie inside others, and are therefore not measured separately."""
     own = {frozenset(group[0]) for group in model.ties if len(group) == 1}  # potentials inside tied cliques
     wanted = [tuple(clique) for clique in given if frozenset(clique) not in own]
@@ -340,11 +339,10 @@ def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable
         if (home := parent(model.cliques, clique)) is not None
     ]
     if nested:
-        warnings.warn(
+        warn_caller(
             f"{len(model.cliques)} tables are measured of {len(wanted)} cliques: {'; '.join(nested)}. A clique "
             "inside another adds nothing to the model and is not measured separately; leave it out.",
             DeclarationWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

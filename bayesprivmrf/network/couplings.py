@@ -5,7 +5,6 @@ Graphs are networkx graphs, pgmpy networks, data frames of edges, adjacency matr
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, get_args
@@ -14,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
-from bayesprivmrf.errors import DeclarationWarning, ModelError
+from bayesprivmrf.errors import DeclarationWarning, ModelError, warn_caller
 from bayesprivmrf.model.domain import refuse_unwritten
 from bayesprivmrf.model.labels import aligned
 
@@ -349,11 +348,10 @@ def _frozen(J: sparse.csr_array) -> sparse.csr_array:
 def _warn_of_loops(count: int) -> None:
     """Give a DeclarationWarning if self-loops were dropped."""
     if count:
-        warnings.warn(
+        warn_caller(
             f"{count} self-loop(s) dropped, which change no probability because the square of an outcome is one; "
             "remove them from the graph to silence this warning.",
             DeclarationWarning,
-            stacklevel=5,
         )
 
 

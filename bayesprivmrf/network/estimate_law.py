@@ -16,7 +16,6 @@ import hashlib
 import json
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -29,7 +28,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf import checks
 from bayesprivmrf.chains.heat_bath import LARGEST_RHAT, Moves, remedy
 from bayesprivmrf.checks import instance_of
-from bayesprivmrf.errors import ArgumentError, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, SamplingWarning, warn_caller
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
@@ -317,12 +316,11 @@ class EstimateLaw:
         """Give a SamplingWarning if the chains have not mixed at some betas."""
         stuck = self.betas[~(self.rhat <= LARGEST_RHAT)]
         if stuck.size:
-            warnings.warn(
+            warn_caller(
                 f"the simulation has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
                 f"{stuck[-1]:.3g} (R-hat above {LARGEST_RHAT}); {remedy(self.moves)}, and do not trust results there "
                 "if that does not help.",
                 SamplingWarning,
-                stacklevel=3,
             )
 
     def __repr__(self) -> str:

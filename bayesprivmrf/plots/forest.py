@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import probability, require
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -16,6 +17,7 @@ from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
+    COLORS,
     GRAY,
     LETTER,
     PAGE_WIDTH,
@@ -81,11 +83,15 @@ def marginal_forest(
         the points are smaller where the bars are short. A marginal's heading names the methods whose interval has a
         row with the status "not trusted".
 
+        More than six methods, such as fits of many areas, cannot be told apart by color. They have one panel a cell
+        and one row a method, in the given order; the truth and the frequencies are lines from top to bottom, and
+        points with the status "not trusted" are hollow.
+
     Raises
     ------
     ArgumentError
         No method or no marginal is given, the methods' variables or states differ, `prob` is not between 0 and 1, or
-        there are more than 300 cells.
+        there are more than 300 rows.
     ModelError
         A variable is unknown or repeated, or `truth` has other states than the methods.
 
@@ -106,7 +112,14 @@ def marginal_forest(
     asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
     cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
     must, remedy = f"have at most {_MOST_ROWS} rows to be read", "ask for fewer or smaller marginals"
-    require(cells <= _MOST_ROWS, "a forest", must, f"{cells} cells", remedy)
+    has_panels = len(methods) > len(COLORS)
+    if has_panels:
+        columns = _panel_columns(cells)
+        rows, seen = math.ceil(cells / columns) * len(methods), f"{len(methods)} methods in {cells} panels"
+        remedy += ", or draw fewer methods at a time"
+    else:
+        columns, rows, seen = 1, cells, f"{cells} cells"
+    require(rows <= _MOST_ROWS, "a forest", must, seen, remedy)
     marginals = [tuple(domain.variables[v] for v in marginal) for marginal in asked]
     found = {name: _cells(method, marginals, prob) for name, method in methods.items()}
     estimates = [frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()]
@@ -122,6 +135,16 @@ def marginal_forest(
         cells, records = _frequencies(domain, marginals, holdout, count)
         marks.append((f"frequency in {records:,} records", cells, {"marker": "x", "color": GRAY, "s": 30}))
     estimates = [numbers - centre[:, None] for numbers in estimates]
+    marks = [(name, cells - centre, mark) for name, cells, mark in marks]
+    if has_panels:
+        titles = [
+            ", ".join(f"{v} = {state}" for v, state in zip(marginal, states, strict=True))
+            for marginal in marginals
+            for states in product(*map(domain.states_of, marginal))
+        ]
+        is_exact = all(hasattr(method, "tree") for method in methods.values())
+        label = f"estimate, {share(prob)} interval" + ("" if is_exact else " (approximate)")
+        return _panel_a_cell(found, estimates, marks, titles, columns, axis, label)
     # a row for each cell, below a row with the heading of its marginal
     labels, rows = [], []
     for number, marginal in enumerate(marginals):
@@ -157,7 +180,7 @@ def marginal_forest(
         panel.scatter(numbers[:, 0], places, s=area, linewidths=0, zorder=3, **look(number))
         panel.plot([], [], label=label, linestyle=line, **look(number))  # for the legend
     for name, cells, mark in marks:
-        panel.scatter(cells - centre, rows, linewidths=1.4, zorder=4, label=name, **mark)
+        panel.scatter(cells, rows, linewidths=1.4, zorder=4, label=name, **mark)
     for tick, text in enumerate(panel.set_yticks(range(len(labels)), labels)):
         if tick not in rows:
             text.label1.set_fontweight("bold")
@@ -174,6 +197,70 @@ def marginal_forest(
     longest = max(map(len, panel.get_legend_handles_labels()[1]))
     columns = 2 if 2 * (0.6 + 9 * LETTER * longest) <= PAGE_WIDTH else 1
     figure.legend(loc="outside upper left", frameon=False, fontsize=9, ncols=columns)
+    return figure
+
+
+def _panel_columns(cells: int) -> int:
+    """Return the number of panels side by side: rows of equal length where that is possible."""
+    return cells if cells < 3 else 2 if cells == 4 else 3
+
+
+def _panel_a_cell(
+    found: Mapping[str, pd.DataFrame],
+    estimates: Sequence[FloatArray],
+    marks: Sequence[tuple[str, FloatArray, dict[str, Any]]],
+    titles: Sequence[str],
+    columns: int,
+    axis: str,
+    interval_label: str,
+) -> Figure:
+    """Draw one panel a cell with one row a method, for more methods than there are colors."""
+    names = [printable(str(name)) for name in found]
+    numbers = np.stack(estimates, axis=1)  # shape (cells, methods, 3)
+    is_doubted = np.stack([frame["status"].to_numpy() == "not trusted" for frame in found.values()], axis=1)
+    # inches: labels on the left, at least 2 across a panel; a legend above, and each row as high as its label
+    beside = 10 * LETTER * max(map(len, names))
+    panel_rows = math.ceil(len(titles) / columns)
+    height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.18 * len(names))
+    figure = new_figure(max(PAGE_WIDTH, beside + 2.0 * columns), height)
+    panels = figure.subplots(panel_rows, columns, sharey=True, squeeze=False).ravel()
+    places, color = np.arange(len(names)), COLORS[0]
+    for panel, title, (values, lower, upper), doubted in zip(
+        panels, titles, numbers.transpose(0, 2, 1), is_doubted, strict=False
+    ):
+        panel.barh(places[::2], 1, height=1, transform=panel.get_yaxis_transform(), color="#f3f3f3", zorder=0)
+        panel.hlines(places, lower, upper, color=color, linewidth=2.2, alpha=0.5, zorder=2)
+        panel.scatter(values[~doubted], places[~doubted], s=16, color=color, zorder=3)
+        if doubted.any():
+            hollow = {"facecolors": "white", "edgecolors": color}
+            panel.scatter(values[doubted], places[doubted], s=16, zorder=3, **hollow)
+        panel.set_title(title, fontsize=9, fontweight="bold", loc="left")
+        panel.set_yticks(places, names)
+        panel.tick_params(axis="y", length=0)
+        panel.set_ylim(len(names) - 0.5, -0.5)  # the first method at the top
+        plain_ticks(panel, 6)
+        tidy(panel)
+        panel.grid(visible=False, axis="y")
+        if len(names) > 30:  # higher than one screen
+            panel.tick_params(axis="x", top=True, labeltop=True)
+    for unused in panels[len(titles) :]:
+        unused.set_visible(False)
+    first = panels[0]
+    if np.isfinite(numbers[..., 1:]).any():
+        first.plot([], [], "o-", color=color, label=interval_label)
+    else:
+        first.plot([], [], "o", color=color, label="estimate")
+    if is_doubted.any():
+        first.plot([], [], "o", linestyle="none", markerfacecolor="white", color=color, label="not trusted")
+    for name, cells, mark in marks:
+        style = {"color": mark["color"], "linestyle": "--" if mark["marker"] == "x" else "-"}
+        for panel, place in zip(panels, cells, strict=False):
+            if np.isfinite(place):
+                panel.axvline(place, linewidth=1.2, zorder=1, **style)
+        first.plot([], [], linewidth=1.2, label=name, **style)
+    for panel in panels[max(len(titles) - columns, 0) : len(titles)]:
+        panel.set_xlabel(axis)
+    figure.legend(loc="outside upper left", frameon=False, fontsize=9, ncols=2)
     return figure
 
 

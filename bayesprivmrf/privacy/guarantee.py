@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
 from bayesprivmrf.cards import printable
-from bayesprivmrf.checks import instance_of, positive_finite, probability, require
+from bayesprivmrf.checks import instance_of, positive_finite, probability, require, truth
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
@@ -260,17 +260,33 @@ class PrivacyGuarantee:
         return made
 
 
-def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
-    """Return the joint guarantee of several releases from one data set.
+# Ending of a privacy unit whose neighbors stay in one of several groups
+WITHIN_GROUP = " within its group"
+
+
+def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGuarantee:
+    r"""Return the joint guarantee of several releases from one data set, or from disjoint parts of it.
 
     Epsilons, deltas and rhos add up (basic composition), also where a later mechanism was chosen after
     seeing an earlier release. A pure guarantee counts as an approximate one whose delta is 0. The sums are exact
     rational numbers, rounded up once.
 
+    Releases of disjoint groups of people need no addition (parallel composition): with ``disjoint=True`` the result
+    has the largest epsilon, delta and rho. The notes say what must hold, and prove it.
+
     Parameters
     ----------
     guarantees
         The guarantee of each release.
+    disjoint
+        True if each release was made from the records of one group, and no unit has records in two of the groups. A
+        person with rows in several areas is in several groups: leave `disjoint` out then.
+
+    Returns
+    -------
+    PrivacyGuarantee
+        The joint guarantee. With ``disjoint=True`` under replace-one neighbors its unit is, for instance,
+        ``"record within its group"``.
 
     Raises
     ------
@@ -280,16 +296,36 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     ArgumentError
         No guarantee was given, or an argument is not a guarantee.
 
+    Notes
+    -----
+    Let :math:`D_1, \dots, D_m` be the records of the groups, and let release k read :math:`D_k` alone; it may depend
+    on the earlier releases. The list of groups is public, and a rule that looks at one unit at a time says to which
+    group the unit belongs. (To be among the largest incomes is no such rule, because one person then moves others.)
+
+    *Add-or-remove-one.* Neighbors differ in one unit. It has one group, say k, and all other groups are equal. Given
+    the releases before it, release k keeps its promise; the releases after it have the same distribution given all
+    before them, so that they are a post-processing. The joint release keeps the promise of release k. Each
+    :math:`(\epsilon_k, \delta_k)` implies :math:`(\max \epsilon, \max \delta)`, and each :math:`\rho_k` implies
+    :math:`\max \rho`.
+
+    *Replace-one.* If the new unit has the group of the old one, the same proof holds. If it has another group, two
+    groups change their sizes. Replace-one guarantees treat the size of each group as public, so that they promise
+    nothing here, not even the sum of the two largest. The result is therefore about neighbors in which a unit keeps
+    its group, and its unit says so. If the group is itself private, release under add-or-remove-one. A replaced unit
+    is then removed once and added once: the pure loss is at most the sum of the two largest epsilons if the unit
+    moves, and at most twice the largest if it keeps its group.
+
     References
     ----------
-    Dwork, Roth 2014, Theorem 3.16. Bun, Steinke 2016, Lemma 1.7.
+    Dwork, Roth 2014, Theorem 3.16. Bun, Steinke 2016, Lemma 1.7. McSherry 2009, Theorem 4 (parallel composition).
 
     Examples
     --------
-    >>> one = PrivacyGuarantee(rho=0.25, adjacency="replace-one")
-    >>> compose(one, one).rho
-    0.5
+    >>> one = PrivacyGuarantee(rho=0.25, adjacency="add-or-remove-one")
+    >>> compose(one, one).rho, compose(one, one, disjoint=True).rho
+    (0.5, 0.25)
     """
+    disjoint = truth("disjoint", disjoint)
     require(guarantees, "compose", "be given at least one guarantee", "none")
     remedy = "nothing composes with an unprotected release"
     for guarantee in guarantees:
@@ -307,11 +343,25 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
         seen, must = sorted(set(values)), f"share one {what} to be composed"
         require(len(seen) == 1, "all guarantees", must, " and ".join(seen), remedy, error=PrivacyError)
     first = guarantees[0]
+    if disjoint:
+        return _of_disjoint_groups(guarantees)
     if first.rho is not None:
         return first._with(rho=_sum_up(g.rho for g in guarantees))
     delta = _sum_up(g.delta for g in guarantees)
     require(delta < 1, "the deltas", "add up to less than 1", delta, "make them smaller", error=PrivacyError)
     return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
+
+
+def _of_disjoint_groups(guarantees: Sequence[PrivacyGuarantee]) -> PrivacyGuarantee:
+    """Return the joint guarantee of releases of disjoint groups, whose relation, unit and form are equal."""
+    first = guarantees[0]
+    keeps_group = first.adjacency is Adjacency.REPLACE_ONE and not first.unit.endswith(WITHIN_GROUP)
+    largest = {
+        name: max(stated)
+        for name in ("epsilon", "delta", "rho")
+        if (stated := [value for each in guarantees if (value := getattr(each, name)) is not None])
+    }
+    return replace(first, unit=first.unit + WITHIN_GROUP * keeps_group, **largest)
 
 
 def _shown(value: float | None) -> str:

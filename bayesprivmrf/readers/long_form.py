@@ -142,7 +142,7 @@ def read_counts(
     for row in range(count):
         key = tuple((v, place[row][0]) for v, place in places.items() if place[row] is not None)
         tables.setdefault((str(names[row]), key), []).append(row)
-    refuse_proportions([values[rows] for rows in tables.values()], total, stacklevel=3)
+    refuse_proportions([values[rows] for rows in tables.values()], total)
     measurements: list[Measurement] = []
     for (_, key), rows in tables.items():
         chosen = {v: levels[v][level - 1] for v, level in key if level}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -16,7 +15,7 @@ import numpy as np
 
 from bayesprivmrf.cards import Card, printable
 from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_number
-from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
+from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError, warn_caller
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import labels_version
@@ -328,7 +327,7 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
     if doubt is not None:
-        warnings.warn(doubt, GuaranteeWarning, stacklevel=2)
+        warn_caller(doubt, GuaranteeWarning)
     return found
 
 

@@ -17,7 +17,6 @@ import math
 import os
 import tempfile
 import time
-import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,6 +32,7 @@ from bayesprivmrf.errors import (
     NewerFormatError,
     ReleaseFileError,
     UnfinishedSaveWarning,
+    warn_caller,
 )
 from bayesprivmrf.files import current_umask
 
@@ -174,7 +174,7 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             Path(temporary).unlink(missing_ok=True)
     # only now, because a filter that turns this warning into an error must not lose the release
     if unfinished:
-        warnings.warn(_recovery(target, unfinished[0]), UnfinishedSaveWarning, stacklevel=3)
+        warn_caller(_recovery(target, unfinished[0]), UnfinishedSaveWarning)
 
 
 def require_no_unfinished_save(target: Path) -> None:

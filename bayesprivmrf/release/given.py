@@ -5,14 +5,13 @@ Tables may nest or repeat, and each table or each cell may have its own noise di
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, refuse_masked, require, sides_of
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
@@ -50,7 +49,7 @@ def measurements_of_tables(
     for (scope, values), (key, given) in zip(pairs, _table_noise(noise, scopes), strict=True):
         array = aligned(f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)])
         parts.append((scope, array, _cell_noise(model, scope, values, key, given)))
-    refuse_proportions([array for _, array, _ in parts], total, stacklevel=4)
+    refuse_proportions([array for _, array, _ in parts], total)
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
     if isinstance(tables, Mapping) and is_one_each and not any(isinstance(each, list) for *_, each in parts):
@@ -63,7 +62,7 @@ def measurements_of_tables(
     ]
 
 
-def refuse_proportions(tables: Sequence[np.ndarray], total: int | None, *, stacklevel: int) -> None:
+def refuse_proportions(tables: Sequence[np.ndarray], total: int | None) -> None:
     """Raise an error if the tables are proportions of the records, and warn if they look like percentages.
 
     Proportions add up to one in each table that has several cells. Noisy counts do so only by chance, and only if
@@ -87,12 +86,11 @@ def refuse_proportions(tables: Sequence[np.ndarray], total: int | None, *, stack
         and not (isinstance(total, int) and total == 100)
         and all(_adds_up_to(100.0, table, 0.2) for table in several)
     ):
-        warnings.warn(
+        warn_caller(
             "the tables look like percentages, because each adds up to 100 with cells that are not whole, and they "
             "are read as counts of about 100 records. If they are percentages, multiply the tables and the scales of "
             "the noise by the number of records over 100; if there are 100 records, state total=100.",
             ConsistencyWarning,
-            stacklevel=stacklevel,
         )
 
 

@@ -43,6 +43,17 @@ class NoTablesError(ModelError, AttributeError):
     """Error for the `tables` of a release without tables; ``hasattr`` returns False, as for any missing attribute."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Origin:
+    """The release from which measurements were taken: its promise, and what the promise rests on."""
+
+    guarantee: PrivacyGuarantee | None
+    provenance: Provenance
+    person_rows: PersonRows | None
+    impossible: frozenset[Any]
+    """Structural zeros of the declared model: the guarantee is for records that respect them."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=False)
 class Measurement:
     """Noisy answers to one query.
@@ -83,6 +94,8 @@ class Measurement:
     query: Query
     values: np.ndarray
     noise: NoiseDistribution
+    # The release that holds the measurement. It is no field, because `replace` may change the numbers.
+    _origin = None  # type: Origin | None
 
     def __post_init__(self) -> None:
         remedy = "write Measurement(table('age'), values, Laplace(2.0))"
@@ -101,6 +114,12 @@ class Measurement:
         check_answers(f"the values of {self.query!r}", values, self.noise)
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
+
+    def _of(self, origin: Origin) -> Measurement:
+        """Return the measurement as one of a release."""
+        stamped = copy.copy(self)
+        object.__setattr__(stamped, "_origin", origin)
+        return stamped
 
     def aligned(self, model: ModelSpecification) -> Measurement:
         """Return the measurement with its values as an array in the order of the query's rows.
@@ -189,6 +208,14 @@ def measurements_of_cliques(
     return [Measurement(*each) for each in zip(queries, parts, noise, strict=True)]
 
 
+def listed_measurements(measurements: Any) -> list[Measurement]:
+    """Return measurements as a list; anything else raises an ArgumentError."""
+    instance_of("measurements", measurements, Iterable, "be a list of measurements", "write [...]")
+    remedy = "write Measurement(query, values, noise)"
+    given = listed("`measurements`", measurements)
+    return [instance_of("measurements", each, Measurement, "hold measurements", remedy) for each in given]
+
+
 def measured_on(
     model: ModelSpecification, measurements: Any, bound: Sequence[BoundQuery] | None = None
 ) -> tuple[list[Measurement], np.ndarray, tuple[BoundQuery, ...] | None]:
@@ -204,12 +231,7 @@ def measured_on(
     ModelError
         A query does not fit the model, or has another number of rows than there are values.
     """
-    instance_of("measurements", measurements, Iterable, "be a list of measurements", "write [...]")
-    given = []
-    for each in listed("`measurements`", measurements):
-        remedy = "write Measurement(query, values, noise)"
-        one = instance_of("measurements", each, Measurement, "hold measurements", remedy)
-        given.append(one.aligned(model))
+    given = [each.aligned(model) for each in listed_measurements(measurements)]
     sizes = np.diff(model.offsets).tolist()
     whole = [table(*clique) for clique in model.cliques]
     is_whole = [each.query for each in given] == whole

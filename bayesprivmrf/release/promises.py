@@ -9,11 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bayesprivmrf.checks import require
+from bayesprivmrf.errors import GuaranteeWarning, PrivacyError, warn_caller
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee, compose
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
+from bayesprivmrf.release.base import Provenance
 from bayesprivmrf.release.codec import PersonRows
+from bayesprivmrf.release.measurement import Measurement, Origin
 
 # Mechanisms of this library that add noise to counts of all records: no secret sample explains too little noise
 _COUNT_ALL_RECORDS = {"LaplaceStatistics", "GaussianStatistics", "SelectMeasure", "ParityQueries"}
@@ -171,6 +174,79 @@ def _dearer_than_promised(
     if cost <= promised * (1 + 1e-6):
         return None
     return f"the release promises {_numbers(guarantee)}, but its noise alone costs {cost:.4g}"
+
+
+# Name of the mechanism in the provenance of tables that somebody else published. Files contain it.
+PUBLISHED = "tables published elsewhere"
+
+
+def inherited(
+    model: ModelSpecification,
+    measurements: Sequence[Measurement],
+    guarantee: PrivacyGuarantee | None,
+    total: Any,
+) -> dict[str, Any]:
+    """Return guarantee, provenance and person rows of a release that is made of measurements of other releases.
+
+    What is computed from releases alone keeps their joint guarantee, whatever is declared or fitted. A release from
+    which several measurements come counts once. The guarantee is about data inside the declared domain; if structural
+    zeros of a release are not declared in `model`, this domain is larger, and the guarantee is not stated.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    measurements
+        The measurements. A measurement of a release knows it; others are published elsewhere.
+    guarantee
+        The guarantee that the caller states; None for that of the releases.
+    total
+        The public number of records, beside which no add-or-remove-one guarantee is inherited.
+
+    Warns
+    -----
+    GuaranteeWarning
+        All measurements are of releases with a guarantee, but no guarantee can be stated.
+    """
+    origins = dict.fromkeys(each._origin for each in measurements)
+    known = [each for each in origins if each is not None]
+    made = [each.provenance for each in known]
+    is_whole = len(known) == len(origins) > 0
+    promises = [each.guarantee for each in known if each.guarantee is not None]
+    if guarantee is None and is_whole and len(promises) == len(known):
+        guarantee = _joint_guarantee(model, known, promises)
+        if total is not None and guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            guarantee = None
+    if is_whole and len(made) == 1:
+        provenance = made[0]
+    else:
+        names = [*(each.mechanism for each in made), *([] if is_whole else [PUBLISHED])]
+        provenance = Provenance(
+            mechanism=" and ".join(dict.fromkeys(names)), simulated=any(each.simulated for each in made)
+        )
+    rules = [each.person_rows for each in known if each.person_rows is not None]
+    # rows of the person with most rows depend on each other, whichever release they come from
+    rule = max(rules, key=lambda each: (each.dependent, each.at_most), default=None)
+    return {"guarantee": guarantee, "provenance": provenance, "person_rows": rule}
+
+
+def _joint_guarantee(
+    model: ModelSpecification, origins: Sequence[Origin], promises: Sequence[PrivacyGuarantee]
+) -> PrivacyGuarantee | None:
+    """Return the sum of the guarantees of releases; None, after a warning, if they have none in this model."""
+    problem = "hold for records that respect `impossible`, which the new model does not declare"
+    remedy = "declare the same `impossible`"
+    if all(each.impossible <= set(model.impossible) for each in origins):
+        try:
+            return compose(*promises)
+        except PrivacyError as error:
+            problem, remedy = f"cannot be added ({str(error).rstrip('.')})", "keep the releases apart"
+    warn_caller(
+        f"the guarantees of the releases from which these measurements were taken {problem}, so that the new release "
+        f"states none; {remedy}, or pass `guarantee=`.",
+        GuaranteeWarning,
+    )
+    return None
 
 
 def whole_total(total: Any) -> int:

@@ -25,8 +25,10 @@ from bayesprivmrf.release.measurement import (
     MEASUREMENTS_VERSION,
     Measurement,
     NoTablesError,
+    Origin,
     check_promise,
     informative_numbers,
+    listed_measurements,
     measured_on,
     measurements_of_cliques,
     restored_fields,
@@ -34,13 +36,18 @@ from bayesprivmrf.release.measurement import (
     statistics_content,
     total_estimates,
 )
-from bayesprivmrf.release.promises import Doubt, doubt_of, facts_of, promise_sentence, whole_total
+from bayesprivmrf.release.promises import (
+    PUBLISHED,
+    Doubt,
+    doubt_of,
+    facts_of,
+    inherited,
+    promise_sentence,
+    whole_total,
+)
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
-
-# Name of the mechanism in the provenance of tables that somebody else published. Files contain it.
-_PUBLISHED = "tables published elsewhere"
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -116,9 +123,10 @@ class NoisyStatistics(Released):
         given, flat, bound = measured_on(specification, measurements, bound)
         total = None if total is None else whole_total(total)
         check_promise(guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total)
+        origin = Origin(guarantee, provenance, person_rows, frozenset(specification.impossible))
         fields: dict[str, Any] = {
             "specification": specification,
-            "measurements": tuple(given),
+            "measurements": tuple(each._of(origin) for each in given),
             "guarantee": guarantee,
             "provenance": provenance,
             "total": total,
@@ -214,7 +222,12 @@ class NoisyStatistics(Released):
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
-        """Return the release of noisy answers to queries that somebody else published.
+        """Return the release of noisy answers to queries that somebody else published, or that other releases hold.
+
+        A choice among the measurements of a release is post-processing, and keeps its guarantee. Measurements of
+        several releases have the sum of their guarantees; if the releases are of disjoint groups, state
+        ``guarantee=compose(..., disjoint=True)``. Seeded releases stay marked as simulated, and exact tables as
+        unprotected.
 
         Parameters
         ----------
@@ -222,20 +235,41 @@ class NoisyStatistics(Released):
             The declared model. Each query reads scopes inside its cliques.
         measurements
             The measurements, in any order and number. A query may occur several times.
-        guarantee, total
-            As for `from_tables`.
+        guarantee
+            The guarantee, if it is not that of the releases from which all measurements were taken unchanged.
+            A measurement that is written anew, ``Measurement(query, values, noise)``, has no guarantee that is known
+            here. Then none is stated, as beside a `total` that the guarantee protects.
+        total
+            The number of records, if it is public.
 
         Returns
         -------
         NoisyStatistics
             The release. `has_tables` is True if the measurements are the whole table of each clique, in order.
+
+        Warns
+        -----
+        GuaranteeWarning
+            The guarantees of the releases cannot be added, or hold for a smaller domain than the declared one. No
+            guarantee is stated then.
+
+        Examples
+        --------
+        >>> import bayesprivmrf as bpm
+        >>> from bayesprivmrf.privacy import Laplace
+        >>> network = bpm.declare({"ill": ["no", "yes"], "old": ["no", "yes"]}, [("ill",), ("old",)])
+        >>> promise = bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
+        >>> release = bpm.NoisyStatistics.from_tables(
+        ...     network, {"ill": [81.0, 17.5], "old": [60.5, 41.0]}, noise=Laplace(2.0), guarantee=promise
+        ... )
+        >>> ill = bpm.declare({"ill": ["no", "yes"]})
+        >>> part = bpm.NoisyStatistics.from_measurements(ill, release.measurements[:1])
+        >>> part.guarantee == promise
+        True
         """
+        model, given = ModelSpecification.from_pgmpy(network), listed_measurements(measurements)
         return cls(
-            specification=ModelSpecification.from_pgmpy(network),
-            measurements=measurements,
-            guarantee=guarantee,
-            provenance=Provenance(mechanism=_PUBLISHED),
-            total=total,
+            specification=model, measurements=given, **inherited(model, given, guarantee, total), total=total
         )
 
     @cached_property
@@ -318,7 +352,7 @@ class NoisyStatistics(Released):
 
     def privacy_statement(self) -> str:
         """Return a sentence about privacy that can be pasted into a paper."""
-        if self.is_exact and self.provenance.mechanism != _PUBLISHED:
+        if self.is_exact and self.provenance.mechanism != PUBLISHED:
             return (
                 "No privacy guarantee: these tables hold exact counts, which are as sensitive as the records and "
                 "not for publication."

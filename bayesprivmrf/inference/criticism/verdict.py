@@ -31,7 +31,6 @@ residual is a contrast of noise like the others; the p-value is the smallest one
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,7 +42,7 @@ import numpy as np
 from scipy.linalg import LinAlgError
 from scipy.special import chdtrc
 
-from bayesprivmrf.errors import ConsistencyWarning
+from bayesprivmrf.errors import ConsistencyWarning, warn_caller
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
 from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
@@ -262,13 +261,7 @@ def _combined(log_tails: FloatArray) -> FloatArray:
 
 
 def verdict(
-    status: Status,
-    evidence: Evidence,
-    potentials: FloatArray,
-    inference: Inference,
-    stats: Mapping[str, Any],
-    *,
-    stacklevel: int,
+    status: Status, evidence: Evidence, potentials: FloatArray, inference: Inference, stats: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Judge an estimate by its release, warn of contradictions, and return the fields of its `Solution`.
 
@@ -284,12 +277,10 @@ def verdict(
         disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
         above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
         potentials. Each is present where a contradiction is possible.
-    stacklevel
-        Level of the caller of the estimator, for warnings.
     """
     problems, found = contradictions(evidence, potentials, inference)
     for problem in problems:
-        warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=stacklevel + 1)
+        warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
     if not evidence.has_total:
         problem = (
             "the number of records may be zero: its standard error is larger; spend more, or, where tables were "

@@ -15,14 +15,13 @@ the middle of what they needed.
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ForecastWarning
+from bayesprivmrf.errors import ForecastWarning, warn_caller
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast
@@ -250,13 +249,12 @@ def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:
         seconds = EVALUATIONS * (evaluation + 6 * 2 * MEMORY * means.size * _KEPT) + PRODUCTS * product
     if seconds <= PATIENCE:
         return
-    warnings.warn(
+    warn_caller(
         f"the noise-aware estimate of {kernels.size:,} noisy counts and {means.effects.size:,} coordinates, from "
         f"which posteriors begin as well, is forecast to take about {math.ceil(seconds / 60):,} minutes on one "
         "ordinary core; wait for it, declare smaller cliques or fewer states, or use CGM, whose evaluations are "
         "fewer. A model learned in rounds has its own fit: `solution`.",
         ForecastWarning,
-        stacklevel=5,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
@@ -256,7 +255,7 @@ class NoiseAwareMAP:
             "evaluations": mode.evaluations,
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(mode.status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields = verdict(mode.status, evidence, potentials, self.inference, stats)
         fields["references"] = ("cgm", "evidence")
         fields["stats"] |= {f"scale_of_order_{order}": scale for order, scale in mode.scales.items()}
         fields["stats"] |= {"trust_in_evidence": mode.trust, "log_evidence": mode.log_evidence}
@@ -283,7 +282,7 @@ class NoiseAwareMAP:
             "hidden_transitions": int(hidden.sum()),
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(mode.status, evidence, potentials, "exact", stats, stacklevel=4)
+        fields = verdict(mode.status, evidence, potentials, "exact", stats)
         fields["stats"]["fitted_total"] = float(np.exp(mode.point[-1]))
         # if noise hides more than half, coverage of the others is 0.69 to 0.79 (hidden-transitions.csv)
         is_hidden = hidden.sum() > 0.5 * is_free.sum()
@@ -293,6 +292,6 @@ class NoiseAwareMAP:
             "steps, as the guide to chains shows"
         )
         if is_hidden:
-            warnings.warn(f"{noise}. The fit is not trusted.", NoiseWarning, stacklevel=4)
+            warn_caller(f"{noise}. The fit is not trusted.", NoiseWarning)
             fields |= {"status": Status.NOT_TRUSTED, "problems": (*fields["problems"], noise)}
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)

@@ -45,7 +45,6 @@ on the first two scales none reaches 0, which many cells have.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +52,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
-from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.inference.asked import Asked
 from bayesprivmrf.inference.evidence import Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
@@ -211,12 +210,11 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     # one linear system a row
     seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
     if seconds > PATIENCE:
-        warnings.warn(
+        warn_caller(
             f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
             f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
             "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
             ForecastWarning,
-            stacklevel=4,
         )
     return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 
 from bayesprivmrf.checks import finite_pair, generator, one_of, positive_finite, require
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, warn_caller
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
@@ -269,7 +268,7 @@ class LatentCounts(_WithoutSmoothing):
             attributes=_attributes(source, evidence, stats, diagnosis.status.value),
         )
         for problem in alarms.of_release:
-            warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=3)
+            warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
         others = tuple(each for each in diagnosis.problems if each not in alarms.of_release)
         warn_of(replace(diagnosis, problems=others))
         return Posterior(

@@ -26,16 +26,14 @@ together is at most :math:`\binom{p}{m} q^m`, where q is the probability for one
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
-from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
+from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning, warn_caller
 from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
@@ -152,11 +150,10 @@ class LearnedSolution(Solution):
 
 def warn_of_chains() -> None:
     """Warn that Gibbs chains did not mix, at the caller's line outside the library."""
-    warnings.warn(
+    warn_caller(
         "the chains of the Gibbs sampler have not mixed: chains from random and from extreme starting points still "
         "differ. Do not use these records; the learned couplings are too strong for this sampler.",
         SamplingWarning,
-        skip_file_prefixes=(str(Path(__file__).parents[2]),),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
-from bayesprivmrf.errors import ConsistencyWarning, ModelError
+from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.monomials import LearnedMonomials, by_monomial, restored_sets, sets_content
@@ -206,7 +205,7 @@ class ReleasedParities(Released):
             return learned
         judged = learned.solution.judged(self.statistics, is_shrunk=True)
         for problem in judged.contradictions:
-            warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=2)
+            warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
         return replace(learned, details={**judged.stats, "status": judged.status.value})
 
     def _signal(self) -> Signal:

@@ -89,7 +89,7 @@ def read_records(
     counts = Counts.of(count, domain.variables, 2**27)
     frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])], domain)
     if counts is None:
-        warn_of_counts(data, domain.variables, stacklevel=3)
+        warn_of_counts(data, domain.variables)
 
     def read() -> CodedRecords:
         rows, units = data, None

@@ -262,7 +262,7 @@ def count_tables(
     domain = specification.domain
     frame = frame_of(data, [*domain.variables, *([] if rows is None else [rows.column])], domain)
     if rows is None:
-        warn_of_counts(data, domain.variables, stacklevel=3)
+        warn_of_counts(data, domain.variables)
     codings = codings_of(domain, missing, other, data)
 
     def read() -> tuple[IntArray, int]:

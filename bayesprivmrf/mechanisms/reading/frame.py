@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
+from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning, warn_caller
 from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.model.domain import Domain, Variable, label_key
 from bayesprivmrf.model.tables import IntArray
@@ -271,7 +270,7 @@ class Counts:
         )
 
 
-def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
+def warn_of_counts(data: Any, variables: Iterable[Variable]) -> None:
     """Warn if an undeclared column has a usual name for the counts of a frequency table.
 
     Only the names of columns are used, which are public.
@@ -287,4 +286,4 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
             remedy="if it is the number of records for each row, pass its name as `count=` here, or else drop it",
             option="if it is the number of records for each row, pass its name as `--count`, or else drop it",
         )
-        warnings.warn(warning, stacklevel=stacklevel + 1)
+        warn_caller(warning)

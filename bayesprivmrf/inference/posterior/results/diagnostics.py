@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.errors import SamplingWarning
+from bayesprivmrf.errors import SamplingWarning, warn_caller
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
@@ -199,7 +199,7 @@ def warn_of(diagnosis: Diagnosis) -> None:
         text = "; ".join(diagnosis.problems)
         warning = SamplingWarning(f"{text}. `posterior.stats` has the numbers.")
         warning.at_command_line = f"{text}.".replace("`draws` and `tune`", "`--draws`")
-        warnings.warn(warning, stacklevel=4)
+        warn_caller(warning)
 
 
 def _together(draws: Sequence[np.ndarray]) -> FloatArray:

@@ -21,7 +21,6 @@ power-scaling. Statistics and Computing 34, 57.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ import numpy as np
 
 from bayesprivmrf.cards import Card, card_html
 from bayesprivmrf.checks import at_least, require, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning, warn_caller
 from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
@@ -206,7 +205,7 @@ def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
             "these counts have not mixed; no probability depends on them, since convergence is judged on sums over "
             "the steps. Raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
         )
-        warnings.warn(message, SamplingWarning, stacklevel=3)
+        warn_caller(message, SamplingWarning)
     (least, most), is_whole = asked.ends, is_of_records and not asked.given
     if is_whole and evidence.total_standard_error > 0:  # with a private N no limit but 0 is known
         least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
@@ -393,5 +392,5 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
             f"the prior decides the strength of {is_decided.sum()} of {len(pairs)} edges, whose tables have nearly "
             "empty cells; fit LatentCounts(formulation='log-linear'), which shrinks effects that have no support."
         )
-        warnings.warn(message, PriorWarning, stacklevel=3)
+        warn_caller(message, PriorWarning)
     return frame.sort_values("probability", ascending=False, kind="stable")
