@@ -365,7 +365,8 @@ class Posterior(Card):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file as a posterior; ``arviz.from_netcdf`` reads the tree alone.
+        `bayesprivmrf.load_posterior` reads the file as a posterior; ``arviz.from_netcdf`` reads the tree alone. An
+        existing file is replaced once the new one is complete, so a full disk or a killed process leaves it.
 
         Raises
         ------
