@@ -260,6 +260,34 @@ def ensure_cache_folder() -> None:
     )
 
 
+# Environment variable that makes numba's decorators return plain Python functions
+_WITHOUT_COMPILER = "NUMBA_DISABLE_JIT"
+
+
+def ensure_compiler() -> None:
+    """Let numba compile in this process although NUMBA_DISABLE_JIT is set; call this before importing numba.
+
+    The engines hand addresses to C code, which plain Python functions cannot, and would fail after the budget of a
+    release is spent.
+
+    Warns
+    -----
+    RuntimeWarning
+        The variable was set.
+    """
+    if os.environ.get(_WITHOUT_COMPILER, "0") in ("", "0"):
+        return
+    os.environ[_WITHOUT_COMPILER] = "0"  # numba reads it again before it compiles
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.DISABLE_JIT = 0
+    warnings.warn(
+        f"{_WITHOUT_COMPILER} is ignored in this process, because the engines of bayesprivmrf work as compiled code "
+        "only; to step through functions of your own, leave out their decorators.",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
 def _can_be_written(folder: Path) -> bool:
     """Return True if a file can be created in a folder, which not every file system's permissions show."""
     try:
