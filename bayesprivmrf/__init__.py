@@ -8,9 +8,10 @@ import lazy_loader
 
 # at once, not when first used: importing a submodule would put the module in place of its function of the same name
 from bayesprivmrf.citation import citation as citation
-from bayesprivmrf.files import ensure_cache_folder
+from bayesprivmrf.files import ensure_cache_folder, ensure_compiler
 
 ensure_cache_folder()
+ensure_compiler()
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 

@@ -81,6 +81,19 @@ def _load_or_forget(self: Any, *given: Any) -> Any:
 
 
 _cache._load_overload = _load_or_forget
+_save_overload = _cache._save_overload
+
+
+def _save_or_go_on(self: Any, *given: Any) -> None:
+    """Keep a compiled function on disk; where the disk is full, it works all the same until the process ends."""
+    try:
+        _save_overload(self, *given)
+    except OSError:
+        if not self._py_func.__module__.startswith(f"{_PACKAGE}."):
+            raise
+
+
+_cache._save_overload = _save_or_go_on
 
 
 def checksum(*functions: Any) -> int:

@@ -60,6 +60,8 @@ def doubled(tmp_path, monkeypatch):
     """Call a kept function of a module of this package, or of another one, as a new process would."""
     import numba
 
+    import bayesprivmrf.compiled  # noqa: F401  changes how numba loads and keeps
+
     folder = tmp_path / "kept"
     folder.mkdir()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
@@ -89,6 +91,21 @@ def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, 
     assert doubled()[0] == 42
     answer, stats = doubled()
     assert (answer, len(stats.cache_hits)) == (42, 1)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
+def test_on_a_full_disk_code_is_compiled_and_not_kept(doubled):
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            doubled("another_package.tiny")
+        assert doubled()[0] == 42
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert doubled()[0] == 42
 
 
 def test_code_that_names_a_class_of_an_older_version_is_compiled_again(doubled):

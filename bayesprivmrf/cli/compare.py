@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import math
 import secrets
 import warnings
@@ -30,6 +31,7 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.evaluation import compare
+from bayesprivmrf.files import write_whole
 from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.inference.solution import uniform_solution
@@ -86,9 +88,15 @@ def run(options: argparse.Namespace) -> None:
     written = json_text({"data": described, "results": rows, "guarantees": guarantees})
     if folder is not None:
         # each file has the note, because files may be separated
-        results.assign(note=NOTE).to_csv(folder / "comparison.csv", index=False)
-        (folder / "comparison.json").write_text(written + "\n", encoding="utf-8")
-        _draw(results, folder / "comparison.png")
+        contents: dict[Path, str | bytes] = {
+            folder / "comparison.csv": results.assign(note=NOTE).to_csv(index=False),
+            folder / "comparison.json": written + "\n",
+        }
+        picture, drawn = folder / "comparison.png", _drawn(results)
+        write_whole(contents if drawn is None else {**contents, picture: drawn}, "--out")
+        if drawn is None:
+            picture.unlink(missing_ok=True)
+            remark(f"\nNo {picture.name}: there is no score to draw.")
     if options.json:
         print(written)
         return
@@ -270,15 +278,15 @@ def _advice(results: pd.DataFrame) -> str:
     return f"{point}, and the posterior if you need intervals that account for the noise."
 
 
-def _draw(results: pd.DataFrame, picture: Path) -> None:
-    """Write the figure, with the note in its metadata; without a finite score, there is none."""
+def _drawn(results: pd.DataFrame) -> bytes | None:
+    """Return the figure as a PNG file with the note in its metadata; None without a finite score."""
     try:
         figure = figure_of(results)
     except ArgumentError:  # no score is finite, because the model is too large for exact inference
-        picture.unlink(missing_ok=True)
-        remark(f"\nNo {picture.name}: there is no score to draw.")
-    else:
-        figure.savefig(picture, dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
+        return None
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png", dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
+    return picture.getvalue()
 
 
 def figure_of(results: pd.DataFrame) -> Figure:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from bayesprivmrf.cli.output import (
     remark,
 )
 from bayesprivmrf.errors import ArgumentError, ForeignFileError, ModelTooLargeError
-from bayesprivmrf.files import replaced_when_whole
+from bayesprivmrf.files import write_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
@@ -97,13 +97,11 @@ def run(options: argparse.Namespace) -> None:
     moves = _transitions(estimate, prob) if release.specification.shares_transitions else None
     written = ""
     if target is not None and is_posterior:
-        with replaced_when_whole(target) as part:
-            estimate.save(part)
+        estimate.save(target)
     elif target is not None:
-        _write_folder(target, summary, estimate, prob)
+        _write_folder(target, summary, estimate, prob, moves)
         written = "solution.json, network.json and marginals/*.csv to "
         if moves is not None:
-            moves.assign(simulated=estimate.is_simulated).to_csv(target / "transitions.csv", index=False)
             written = f"transitions.csv, {written}"
     if options.json:
         entry: dict[str, Any] = {} if prob is None else {"prob": prob}
@@ -298,15 +296,14 @@ def trusted_tables(solution: RoundsSolution) -> str:
     return text
 
 
-def _write_folder(folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None) -> None:
-    """Write summary, network and marginal tables of the cliques, in place of the files of an earlier run.
+def _write_folder(
+    folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None, moves: pd.DataFrame | None
+) -> None:
+    """Write summary, network, tables of the cliques and transition matrix in place of the files of an earlier run.
 
     The network has the log-potentials of each clique, with null for minus infinity: P(x) is proportional to the
     exponential of their sum.
     """
-    for pattern in FILES:
-        for path in folder.glob(pattern):
-            path.unlink()
     cliques = solution.specification.cliques
     factors = [{"variables": own, "log_potential": solution.potentials[own]} for own in cliques]
     network = {
@@ -315,15 +312,26 @@ def _write_folder(folder: Path, summary: dict[str, Any], solution: Solution, pro
         "factors": factors,
         "log_partition": solution.log_partition,
     }
-    (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
-    (folder / "network.json").write_text(json_text(network) + "\n", encoding="utf-8")
-    (folder / "marginals").mkdir(exist_ok=True)
+    contents: dict[Path, str | bytes] = {
+        folder / "solution.json": json_text(summary) + "\n",
+        folder / "network.json": json_text(network) + "\n",
+    }
     for position, clique in enumerate(cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
         table = marginal_table(solution, clique, prob).assign(simulated=solution.is_simulated)
         # as text, because pandas leaves out the name 0
         levels = free_names(map(str, table.index.names), table.columns)
-        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv", index_label=levels)
+        path = folder / "marginals" / f"{position:02d}_{name}.csv"
+        contents[path] = table.to_csv(index_label=levels)
+    if moves is not None:
+        table = moves.assign(simulated=solution.is_simulated)
+        contents[folder / "transitions.csv"] = table.to_csv(index=False)
+    (folder / "marginals").mkdir(exist_ok=True)
+    write_whole(contents, "--out")
+    # files of an earlier run whose names are no longer used go last, when the new ones are there
+    earlier = chain.from_iterable(map(folder.glob, FILES))
+    for path in set(earlier) - contents.keys():
+        path.unlink()
 
 
 def marginal_table(

@@ -8,8 +8,9 @@ potentials are one flat vector: the tables of all factors one after the other, e
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from threading import Lock
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -92,24 +93,45 @@ def marginal_engine(
     """
     one_of("kind", kind, get_args(Kind))
     at_least("memory_limit", memory_limit, 0, finite=False)
-    return _planned(Layout.build(cardinalities, scopes), kind, memory_limit)
+    asked = (Layout.build(cardinalities, scopes), kind, memory_limit)
+    with _LOCK:
+        if asked in _RECENT:
+            _RECENT.move_to_end(asked)
+            return _RECENT[asked][0]
+    planned = _planned(*asked)
+    with _LOCK:
+        _RECENT[asked] = planned
+        while len(_RECENT) > 1 and (len(_RECENT) > _MOST or sum(size for _, size in _RECENT.values()) > KEPT):
+            _RECENT.popitem(last=False)
+    return planned[0]
 
 
-@lru_cache(maxsize=32)
-def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
+# Largest memory of all engines that wait for their next use together, in bytes. An engine of more than this is kept
+# until the next one is made, because a fit uses one engine all the time.
+KEPT = 2**28
+# Largest number of these engines, which bounds the memory of their plans
+_MOST = 32
+# The engines with their memory forecasts, by their arguments; the one that was used last is at the end
+_RECENT: OrderedDict[tuple[Layout, Kind, int], tuple[MarginalEngine, int]] = OrderedDict()
+_LOCK = Lock()
+
+
+def _planned(layout: Layout, kind: Kind, memory_limit: int) -> tuple[MarginalEngine, int]:
+    """Return a new engine, and the forecast of its memory in bytes."""
     if kind == "exact":
         tree = BucketTree.build(layout)
-        steps, _ = plan(tree, memory_limit)
+        steps, expected = plan(tree, memory_limit)
         try:
             from bayesprivmrf.marginals.exact import CompiledEngine
         except (ImportError, RuntimeError):
             # without numba, or a folder for its cache, each process would compile for minutes
-            return array_engine(layout, memory_limit)
-        return CompiledEngine(tree, steps)
+            return array_engine(layout, memory_limit), expected.memory_bytes
+        return CompiledEngine(tree, steps), expected.memory_bytes
     from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
 
-    require_memory(loopy_forecast(layout), memory_limit)
-    return LoopyEngine(layout)
+    expected = loopy_forecast(layout)
+    require_memory(expected, memory_limit)
+    return LoopyEngine(layout), expected.memory_bytes
 
 
 def marginal_of(

@@ -29,10 +29,11 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.interruption import drawn
-from bayesprivmrf.noise import NoiseSource, noise_source
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.noise import NoiseSource, SecureNoise, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
-from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.release import Provenance, Released
 
 if TYPE_CHECKING:
@@ -87,8 +88,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        nothing exact and carries the stamp; a release without the stamp is withheld. The hook must not fail, nor issue
        a warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
-    So every refusal comes before anything is spent. If ``_randomise`` fails nevertheless, the noise may have been
-    drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
+    So every refusal comes before anything is spent. Compiled code is tried before the third hook where the class runs
+    it, and nothing is imported after the charge. If ``_randomise`` fails nevertheless, the noise may have been drawn,
+    and the charge stands. `promise` is final as well, and ends after the second hook.
 
     A class that sets ``runs_from_file`` to True takes a declared model and reads records. It lists the classes of its
     releases in ``releases``. If all of them are kinds of `Released` that can be saved, the command line can run it.
@@ -107,6 +109,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     releases: ClassVar[tuple[type[Released], ...]] = ()
     removed_settings: ClassVar[Mapping[str, str]] = {}
     """Settings that no longer exist, each with the text of an error about its replacement."""
+    _runs_compiled: ClassVar[bool] = False
+    """True if `_randomise` runs compiled code, which `release` then tries before anything is read or charged."""
     _accountant: ClassVar[str] = ""
     """Remedy in the error of an audit, for mechanisms whose guarantee an accountant computes."""
 
@@ -199,6 +203,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
+        if self._runs_compiled:
+            _rehearse()
         exact = self._called("_read", plan, data, *counted)
         must, remedy = "return the values that get noise", "correct it"
         name = f"`_read` of {type(self).__name__}"
@@ -367,6 +373,16 @@ def _check_ledger(ledger: Any, rng: Any) -> None:
     # a simulated release protects nobody and costs more than it promises
     must = "be None where `rng` is given, because a simulated release protects nobody"
     require(rng is None, "ledger", must, "both", "leave out one of the two")
+
+
+def _rehearse() -> None:
+    """Load the compiled engine and the source of noise, and use each once, without data.
+
+    A broken installation, a damaged cache of compiled code or a missing feature of OpenDP then shows before the
+    budget is charged. The rehearsal takes a fraction of a second once, and microseconds afterwards.
+    """
+    marginal_engine([2, 2], [(0, 1)]).marginals(np.zeros(4))
+    SecureNoise().add(np.zeros(1, dtype=np.int64), DiscreteGaussian(1.0))
 
 
 def _plain(value: Any) -> Any:

@@ -167,6 +167,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     """
 
     releases = (LearnedPotentials,)
+    _runs_compiled: ClassVar[bool] = True
     _accountant: ClassVar[str] = (
         "its promise is computed by the accountant of dp-accounting, from public settings alone: see `spent_epsilon` "
         "of bayesprivmrf.privacy"

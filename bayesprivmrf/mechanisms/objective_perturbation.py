@@ -162,7 +162,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         return pd.DataFrame(columns), []
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
-        from bayesprivmrf.network import PerturbedEstimator
+        # `_randomise` needs NetworkEstimate after the charge, when an import that fails would lose the release
+        from bayesprivmrf.network import NetworkEstimate, PerturbedEstimator  # noqa: F401
         from bayesprivmrf.network.ising import IsingNetwork
 
         remedy = "make one with IsingNetwork.from_graph, which takes graphs of networkx and pgmpy, and tables"

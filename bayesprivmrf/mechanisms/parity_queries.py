@@ -97,6 +97,7 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
     """
 
     releases = (ReleasedParities,)
+    _runs_compiled: ClassVar[bool] = False
     _sought: ClassVar[str] = "interactions"
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller order"
 

@@ -258,6 +258,7 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
         See `StatisticsMechanism`.
     """
 
+    _runs_compiled: ClassVar[bool] = True
     _sought: ClassVar[str] = "couplings"
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
     _knows_order: ClassVar[bool] = False

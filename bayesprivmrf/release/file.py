@@ -34,7 +34,7 @@ from bayesprivmrf.errors import (
     UnfinishedSaveWarning,
     warn_caller,
 )
-from bayesprivmrf.files import current_umask
+from bayesprivmrf.files import current_umask, reason_of, remedy_of, written_beside
 
 # Name of the format in the document of every release
 FORMAT_NAME = "bayesprivmrf-release"
@@ -94,8 +94,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 
 
 def _unwritten(what: str, path: Any, error: Exception) -> ReleaseFileError:
-    reason = getattr(error, "strerror", None) or type(error).__name__
-    return ReleaseFileError(f"{what}, got {str(path)!r} ({reason}).")
+    return ReleaseFileError(f"{what}, got {str(path)!r} ({reason_of(error)}); {remedy_of(error)}.")
 
 
 @contextmanager
@@ -145,33 +144,28 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
     ReleaseFileError
         The file cannot be written, or the path holds another file and `overwrite` is False.
     """
-    temporary = None
     unfinished = _unfinished_saves(target)
+    mode = 0o600 if is_private else 0o666 & ~current_umask()
+
+    def put(temporary: str, path: Path) -> None:
+        is_put = not overwrite and _is_put(temporary, path)
+        if not is_put and not overwrite:
+            with path.open("rb") as held:
+                is_free = held.read(len(whole) + 1) in (b"", whole)
+            what = f"{str(path)!r} holds another release or file"
+            remedy = "a release cannot be made again without spending budget, so choose another name"
+            if not is_free:
+                raise ReleaseFileError(f"{what}; {remedy}, or pass `overwrite=True`.")
+        if not is_put:
+            os.replace(temporary, path)
+
     try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
-        with os.fdopen(handle, "wb") as raw:
-            raw.write(whole)
-            raw.flush()
-            os.fsync(raw.fileno())
-            raw.close()  # some systems cannot rename an open file
-            os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
-            is_put = not overwrite and _is_put(temporary, target)
-            if not is_put and not overwrite:
-                with target.open("rb") as held:
-                    is_free = held.read(len(whole) + 1) in (b"", whole)
-                what = f"{str(target)!r} holds another release or file"
-                remedy = "a release cannot be made again without spending budget, so choose another name"
-                if not is_free:
-                    raise ReleaseFileError(f"{what}; {remedy}, or pass `overwrite=True`.")
-            if not is_put:
-                os.replace(temporary, target)
+        with written_beside(target, _prefix(target), mode, put) as file:
+            file.write(whole)
     except OSError as error:
-        what = f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__})"
-        remedy = "free some disk space, or save it elsewhere"
+        what = f"{str(target)!r} cannot be written ({reason_of(error)})"
+        remedy = f"{remedy_of(error)}, or save it elsewhere"
         raise ReleaseFileError(f"{what}; the release is unchanged: {remedy}.") from error
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
     # only now, because a filter that turns this warning into an error must not lose the release
     if unfinished:
         warn_caller(_recovery(target, unfinished[0]), UnfinishedSaveWarning)

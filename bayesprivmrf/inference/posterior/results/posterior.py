@@ -74,6 +74,10 @@ class Posterior(Card):
     references = ("cgm", "posterior", "pymc")
     inference: Literal["exact"] = "exact"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: everything but the PyMC model, whose classes `pickle` cannot name."""
+        return {name: value for name, value in vars(self).items() if name != "pymc_model"}
+
     @property
     def _evidence(self) -> Evidence:
         return self._draws.evidence
@@ -102,8 +106,9 @@ class Posterior(Card):
     def pymc_model(self) -> pm.Model:
         """PyMC model of this release, to read, to extend, and to sample with other tools.
 
-        The same object is returned each time, so a potential that is added to it stays. Its log density is the one
-        that `fit` samples. Under Laplace noise nutpie follows a smoothed gradient of it.
+        The same object is returned each time, so a potential that is added to it stays; a pickled copy of the
+        posterior builds a new one. Its log density is the one that `fit` samples. Under Laplace noise nutpie follows
+        a smoothed gradient of it.
         """
         return self._formulation.model()
 
@@ -384,7 +389,8 @@ class Posterior(Card):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file as a posterior; ``arviz.from_netcdf`` reads the tree alone.
+        `bayesprivmrf.load_posterior` reads the file as a posterior; ``arviz.from_netcdf`` reads the tree alone. An
+        existing file is replaced once the new one is complete, so a full disk or a killed process leaves it.
 
         Raises
         ------

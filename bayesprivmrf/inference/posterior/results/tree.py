@@ -15,12 +15,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import file_path
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
@@ -240,13 +241,9 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
     tree.attrs |= {"format": FORMAT, "format_version": VERSION}
-    target = file_path("path", path)
-    try:
-        tree.to_netcdf(target, engine="h5netcdf")
-    except (OSError, ValueError) as error:  # a ValueError means that no file can have this name
-        raise ArgumentError(
-            f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
-        ) from error
+    # HDF5 writes to an open file, which hides a full disk from it: a failed write would end the process
+    with replaced_when_whole(Path(os.path.realpath(file_path("path", path)))) as file:
+        tree.to_netcdf(file, engine="h5netcdf")
 
 
 def checksum_of(tree: xr.DataTree) -> str:
