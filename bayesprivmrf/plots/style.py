@@ -7,7 +7,7 @@ import io
 import math
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import kind_of, require
 from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
@@ -80,9 +80,9 @@ def look(number: int) -> dict[str, Any]:
 
 def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
-    found = getattr(estimate, "solution", estimate)
-    if isinstance(found, type | Released) or not hasattr(found, "specification"):
-        raise ArgumentError(f"an estimate must be a fitted or learned model, got {type(estimate).__name__}.")
+    found: Any = estimate if isinstance(estimate, type) else getattr(estimate, "solution", estimate)
+    is_fit = not isinstance(found, type | Released) and hasattr(found, "specification")
+    require(is_fit, "an estimate", "be a fitted or learned model", kind_of(estimate), "fit a release first")
     return found
 
 
