@@ -20,7 +20,7 @@ from uuid import UUID
 import numpy as np
 
 from bayesprivmrf.checks import one_of, require, whole_number
-from bayesprivmrf.errors import DataError
+from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms.reading.coding import distinct_values, is_missing
 from bayesprivmrf.mechanisms.reading.frame import (
     column_names,
@@ -30,7 +30,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
     match_columns,
     named_column,
 )
-from bayesprivmrf.model.domain import Variable, label_key, listed
+from bayesprivmrf.model.domain import Variable, label_key, listed, require_hashable
 from bayesprivmrf.model.tables import IntArray
 
 # types whose values can identify a person; `_name` gives them one exact and transitive equality
@@ -252,6 +252,7 @@ def wide_sequences(
     >>> wide_sequences(events, person="id", position="day", state="state", length=2).fillna("<end>").values.tolist()
     [[2, 'well', '<end>'], [1, 'well', 'ill']]
     """
+    _require_names(person=person, position=position, state=state)
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
@@ -319,9 +320,11 @@ def transition_rows(
     >>> transition_rows(events, person="id", position="day", state="state").values.tolist()
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
-    is_named = len({str(person), *map(str, names)}) == 3
+    _require_names(person=person, position=position, state=state)
+    ends = listed("`names`", names, "write ('from', 'to')", ArgumentError)
+    is_named = len(ends) == 2 and len({str(person), *map(str, ends)}) == 3
     must = f"be two different names, neither of them {person!r}"
-    require(is_named, "names", must, names, "write ('from', 'to')")
+    require(is_named, "names", must, ends, "write ('from', 'to')")
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
@@ -331,10 +334,16 @@ def transition_rows(
         goes_on = np.append(numbers[order][1:] == numbers[order][:-1], False)[: order.size]
         one, two = order[goes_on], order[np.append(False, goes_on[:-1])[: order.size]]
         states = frame[:, 2]
-        rows = frame[one, [0]].with_columns(states[one].alias(names[0]))
-        return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(names[1]))))
+        rows = frame[one, [0]].with_columns(states[one].alias(ends[0]))
+        return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(ends[1]))))
 
     return guarded("reading", read)
+
+
+def _require_names(**columns: Any) -> None:
+    """Raise an error unless each column is named by one value, such as text."""
+    for argument, name in columns.items():
+        require_hashable(f"`{argument}`", name, ArgumentError)
 
 
 def _in_order(data: Any, *names: Hashable) -> tuple[Any, IntArray]:
