@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from bayesprivmrf.checks import kind_of, require
 from bayesprivmrf.release.base import Released
@@ -80,10 +80,10 @@ def look(number: int) -> dict[str, Any]:
 
 def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
-    found: Any = estimate if isinstance(estimate, type) else getattr(estimate, "solution", estimate)
+    found = estimate if isinstance(estimate, type) else getattr(estimate, "solution", estimate)
     is_fit = not isinstance(found, type | Released) and hasattr(found, "specification")
     require(is_fit, "an estimate", "be a fitted or learned model", kind_of(estimate), "fit a release first")
-    return found
+    return cast("Solution", found)
 
 
 def tidy(panel: Axes) -> None:
