@@ -292,7 +292,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         network
             The declared model, as for `release`.
         total
-            A public guess of the number of records, with which the noise is compared.
+            A public guess of the number of records, from 1 to 1e12, with which the noise is compared.
 
         Returns
         -------

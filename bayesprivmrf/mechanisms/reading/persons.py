@@ -252,10 +252,10 @@ def wide_sequences(
     >>> wide_sequences(events, person="id", position="day", state="state", length=2).fillna("<end>").values.tolist()
     [[2, 'well', '<end>'], [1, 'well', 'ill']]
     """
-    _require_names(person=person, position=position, state=state)
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
+    _require_names(steps, person=person, position=position, state=state)
     is_named = len(steps) == length and len({str(person), *map(str, steps)}) == length + 1
     must = f"be {length} different names, none of them {person!r}"
     require(is_named, "names", must, len(steps), "write one for each step")
@@ -320,8 +320,8 @@ def transition_rows(
     >>> transition_rows(events, person="id", position="day", state="state").values.tolist()
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
-    _require_names(person=person, position=position, state=state)
     ends = listed("`names`", names, "write ('from', 'to')", ArgumentError)
+    _require_names(ends, person=person, position=position, state=state)
     is_named = len(ends) == 2 and len({str(person), *map(str, ends)}) == 3
     must = f"be two different names, neither of them {person!r}"
     require(is_named, "names", must, ends, "write ('from', 'to')")
@@ -340,9 +340,9 @@ def transition_rows(
     return guarded("reading", read)
 
 
-def _require_names(**columns: Any) -> None:
-    """Raise an error unless each column is named by one value, such as text."""
-    for argument, name in columns.items():
+def _require_names(names: Sequence[Any], **columns: Any) -> None:
+    """Raise an error unless each column, of the data and of the result, is named by one value, such as text."""
+    for argument, name in [*columns.items(), *(("names", each) for each in names)]:
         require_hashable(f"`{argument}`", name, ArgumentError)
 
 
