@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import inspect
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -78,13 +77,13 @@ class Card:
         def __getattr__(self, name: str) -> Any:
             """Raise an error for a missing attribute; it names the result that has the attribute, if any."""
             # Python asks here too after a property has raised an AttributeError, which is raised again
-            own = inspect.getattr_static(type(self), name, None)
+            own = next((vars(base)[name] for base in type(self).__mro__ if name in vars(base)), None)
             if own is not None:
                 return own.__get__(self, type(self))
             kind = type(self).__name__
             if name not in _ELSEWHERE:
                 raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
-            has_solution = _ELSEWHERE[name] is _FIT and inspect.getattr_static(type(self), "solution", None)
+            has_solution = _ELSEWHERE[name] is _FIT and hasattr(type(self), "solution")
             remedy = "its `solution` has it" if has_solution else _ELSEWHERE[name]
             raise AttributeError(f"a {kind} has no `{name}`; {remedy}.")
 

@@ -149,6 +149,7 @@ def test_attributes_that_nothing_has_keep_the_error_and_suggestion_of_python():
     with pytest.raises(AttributeError, match="'Solution' object has no attribute 'margnal'") as refused:
         solution.margnal(["a"])
     assert (refused.value.name, refused.value.obj) == ("margnal", solution)
+    assert not hasattr(solution, "__name__")  # which its class has
 
 
 def test_errors_of_properties_are_their_own():
