@@ -130,6 +130,8 @@ def markov_chain(
     zeros = ()
     if end is not None:
         require_hashable("`end`", end, ArgumentError)
+        for label in labels:
+            require_hashable("each of `states`", label)
         must = "differ from `states`, because it marks times after a record"
         is_other = label_key(end) not in map(label_key, labels)
         require(is_other, "end", must, end)

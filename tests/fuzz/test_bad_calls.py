@@ -140,6 +140,8 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
             FRAME, person=np.zeros(2), position="a", state="a", length=2)),
         "`count` must be a whole number": (ArgumentError, lambda: noise.DiscreteGaussian(2.0).summed(np.arange(3))),
         "`end` must be hashable, got a DataFrame": (ArgumentError, lambda: bpm.markov_chain([0, 1], 3, end=FRAME)),
+        "each of `states` must be hashable": (
+            ModelError, lambda: bpm.markov_chain(np.zeros((2, 2)), 3, end="<end>")),
         "each of `names` must be hashable": (ArgumentError, lambda: bpm.markov_chain(
             [0, 1], 3, names=["a", "b", []])),
         "`of` must be 'population' or 'records', got a DataFrame": (
