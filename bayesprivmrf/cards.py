@@ -6,13 +6,26 @@ import html
 import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 # Mark of everything made from a release whose noise was drawn from a seeded generator
 SIMULATED = "from SIMULATED noise: protects nobody"
 
 # Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+# What has the methods that are looked for in results of other kinds
+_POSTERIOR = "the posterior of LatentCounts().fit(release) has it"
+_FIT = "the result of NoiseAwareMAP().fit(release) has it"
+_LEARNED = "a model that SelectMeasure(rho=...).release(network, data) learned has it"
+_ELSEWHERE = {
+    **dict.fromkeys(("quantity", "edge_presence", "predictive_check", "synthetic"), _POSTERIOR),
+    **dict.fromkeys(("network_at", "solution_at", "pymc_model", "summary", "save"), _POSTERIOR),
+    **dict.fromkeys(("interval", "marginal", "marginals", "probability", "sample"), _FIT),
+    **dict.fromkeys(("network", "potentials", "log_partition", "assumptions"), _FIT),
+    **dict.fromkeys(("association", "graph", "couplings_interval", "unsupported_states"), _LEARNED),
+}
 
 
 def printable(text: str) -> str:
@@ -58,6 +71,21 @@ class Card:
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
         """Return further facts by the heading under which the HTML folds them away."""
         return {}
+
+    if not TYPE_CHECKING:  # for a type checker, a result has its own attributes alone
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error for a missing attribute; it names the result that has the attribute, if any."""
+            # Python asks here too after a property has raised an AttributeError, which is raised again
+            own = next((vars(base)[name] for base in type(self).__mro__ if name in vars(base)), None)
+            if own is not None:
+                return own.__get__(self, type(self))
+            kind = type(self).__name__
+            if name not in _ELSEWHERE:
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+            has_solution = _ELSEWHERE[name] is _FIT and hasattr(type(self), "solution")
+            remedy = "its `solution` has it" if has_solution else _ELSEWHERE[name]
+            raise AttributeError(f"a {kind} has no `{name}`; {remedy}.")
 
     def __repr__(self) -> str:
         facts, problems = self._headline(), getattr(self, "problems", ())

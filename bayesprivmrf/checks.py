@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
+import inspect
 import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Number, Real
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -80,7 +83,29 @@ def instance_of[T](
     Traceback (most recent call last):
     bayesprivmrf.errors.ArgumentError: `states` must map variables to states, got a list; write {variable: states}.
     """
-    require(isinstance(value, kind), name, must, f"a {type(value).__name__}", remedy, error=error)
+    require(isinstance(value, kind), name, must, kind_of(value), remedy, error=error)
+    return value
+
+
+def object_with(
+    attribute: str,
+    name: str,
+    value: Any,
+    must: str,
+    remedy: str = "",
+    *,
+    error: type[BayesPrivMRFError] = ArgumentError,
+) -> Any:
+    """Return a value if it has an attribute; its class, which may have the attribute as well, is refused.
+
+    Examples
+    --------
+    >>> object_with("add", "people", list, "be a set of people", "write {...}")
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `people` must be a set of people, got the class list; write {...}.
+    """
+    is_object = not isinstance(value, type) and hasattr(value, attribute)
+    require(is_object, name, must, kind_of(value), remedy, error=error)
     return value
 
 
@@ -94,7 +119,18 @@ def _number(name: str, value: Any, requirement: str) -> float:
 
 def _shown(value: Any) -> str:
     """Return the text of a short value, and the type of any other, such as a whole table."""
-    return repr(value) if isinstance(value, str | bytes | Number | None) else f"a {type(value).__name__}"
+    return repr(value) if isinstance(value, str | bytes | Number | None) else kind_of(value)
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value in words, or the name of a class.
+
+    Examples
+    --------
+    >>> kind_of([]), kind_of(list)
+    ('a list', 'the class list')
+    """
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
@@ -134,10 +170,12 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
     (0.0, 5.0)
     """
     must = "a pair (low, high) of finite numbers"
+    # the keys of a mapping would be read, and the items of a set have no order
+    ends: Any = () if isinstance(value, Mapping | Set) else value
     try:
-        low, high = value
+        low, high = ends
     except (TypeError, ValueError):
-        raise ArgumentError(f"`{name}` must be {must}, got {value!r}; write two numbers.") from None
+        raise ArgumentError(f"`{name}` must be {must}, got {_shown(value)}; write two numbers.") from None
     low, high = _number(name, low, must), _number(name, high, must)
     is_ordered = -math.inf < low < high < math.inf
     require(is_ordered, name, "be finite with low < high", (low, high), "put the lower one first")
@@ -344,8 +382,74 @@ def truth(name: str, value: Any) -> bool:
 def generator(rng: Any) -> np.random.Generator:
     """Return a random generator: a new one for a seed or for None, and the given one for a generator."""
     try:
-        if type(rng).__name__ not in _BOOLEANS:
+        # NumPy takes an empty sequence as a seed, the same one each time
+        is_empty = hasattr(type(rng), "__len__") and len(rng) == 0
+        if type(rng).__name__ not in _BOOLEANS and not is_empty:
             return np.random.default_rng(rng)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
         pass
     raise ArgumentError(f"`rng` must be a seed of at least 0 or a numpy Generator, got {_shown(rng)}.")
+
+
+class NamedSettings:
+    """Mixin of a class whose settings are given by name; a setting given by position is refused."""
+
+    __slots__ = ()
+
+    def __new__(cls, *given: Any, **_: Any) -> Self:
+        """Return a new object, after a check that no setting was given by position."""
+        if given:
+            first = next(iter(_settings(cls)), "")
+            what, seen = f"the settings of {cls.__name__}", ", ".join(map(_shown, given))
+            remedy = f"write {cls.__name__}({_needed(cls) or f'{first}=...'})"
+            require(not given, what, "be given by name", seen, remedy)
+        return super().__new__(cls)
+
+
+def _settings(made: type) -> dict[str, inspect.Parameter]:
+    """Return the settings of a class by name."""
+    known = inspect.signature(made).parameters.values()
+    return {one.name: one for one in known if one.kind is one.KEYWORD_ONLY}
+
+
+def _needed(made: type) -> str:
+    """Return the settings without a default, as arguments."""
+    return ", ".join(f"{name}=..." for name, one in _settings(made).items() if one.default is one.empty)
+
+
+if TYPE_CHECKING:
+
+    def on_objects[F: Callable[..., Any]](method: F) -> F:
+        """Return the method itself, as far as types are concerned."""
+        return method
+
+else:
+
+    class on_objects:  # noqa: N801
+        """Decorator of a method that is often called on its class, by who forgets to make an object first.
+
+        A call on an object is the plain call of the method, without a frame in between.
+        """
+
+        def __init__(self, method: Callable[..., Any]) -> None:
+            self._method = method
+            functools.update_wrapper(self, method)
+
+        def __call__(self, *given: Any, **named: Any) -> Any:
+            """Call the method, for tools that read it off the class."""
+            return self._method(*given, **named)
+
+        def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+            if instance is not None:
+                return MethodType(self._method, instance)
+
+            @functools.wraps(self._method)
+            def called_on_class(*given: Any, **named: Any) -> Any:
+                seen = kind_of(given[0]) if given else "none"
+                made, name = owner.__name__, self._method.__name__
+                must, remedy = f"be called on a {made}", f"write {made}({_needed(owner)}).{name}(...)"
+                is_object = bool(given) and isinstance(given[0], owner)
+                require(is_object, f"{made}.{name}", must, seen, remedy)
+                return self._method(*given, **named)
+
+            return called_on_class

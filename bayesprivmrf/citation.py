@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from bayesprivmrf.checks import kind_of, require
+
 __all__ = ["citation"]
 
 # Entries of data/references.bib for each mechanism
@@ -46,6 +48,9 @@ def citation(*results: Any) -> str:
 
     known, keys = _entries(), ["bayesprivmrf"]
     for result in results:
+        must, seen = "be releases, estimates, solutions or posteriors", kind_of(result)
+        is_result = hasattr(result, "provenance") or hasattr(result, "references")
+        require(is_result and not isinstance(result, type), "results", must, seen)
         provenance = getattr(result, "provenance", None)
         keys.extend(_REFERENCES.get(getattr(provenance, "mechanism", ""), ()))
         keys.extend(getattr(result, "references", ()))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import instance_of, require
+from bayesprivmrf.checks import instance_of, kind_of, object_with, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
 from bayesprivmrf.marginals import marginal_engine
@@ -62,7 +62,7 @@ def kl_divergence(
     >>> kl_divergence(uniform, uniform)
     0.0
     """
-    p, q = solution_of(truth), solution_of(estimate)
+    p, q = _distribution("truth", truth), _distribution("estimate", estimate)
     scopes, potentials = _expressed_in(p.specification, q)
     own = p.specification
     engine = marginal_engine(own.cardinalities, (*own.scopes, *scopes))
@@ -108,11 +108,8 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.reading.frame import Counts
     from bayesprivmrf.mechanisms.record_mechanisms import checked_redirect, redirect_codes
 
-    judged, kind = _judged(estimate), type(estimate).__name__
-    is_known = judged is not None or hasattr(estimate, "get_factors")
-    must = "be a solution, a posterior, a learned model or a pgmpy network"
-    require(is_known, "estimate", must, kind, "the order is holdout_log_likelihood(estimate, data)")
-    judged = judged or solution_of(estimate)
+    order = "the order is holdout_log_likelihood(estimate, data)"
+    judged: Any = estimate if isinstance(estimate, Posterior) else _distribution("estimate", estimate, order)
     model = judged.specification
     given = {"missing": missing, "other": other}
     redirects = {
@@ -176,8 +173,8 @@ def compare(
     instance_of("methods", methods, Mapping, "be a mapping from name to solution")
     judged: dict[str, Any] = {name: _judged(estimate) for name, estimate in methods.items()}
     for name, solution in judged.items():
-        must, seen = "map names to solutions, posteriors or learned models", type(methods[name]).__name__
-        require(solution is not None, "methods", must, f"a {seen} for {name!r}", "fit a release first")
+        must, seen = "map names to solutions, posteriors or learned models", kind_of(methods[name])
+        require(solution is not None, "methods", must, f"{seen} for {name!r}", "fit a release first")
     columns = ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
     table = pd.DataFrame(math.nan, index=pd.Index(list(methods), name="method"), columns=columns[:3])
     given = {"missing": missing, "other": other, "count": count}
@@ -195,12 +192,21 @@ def compare(
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
     """Return the solution itself, or that of a posterior, a learned model or a pgmpy network."""
-    if isinstance(network, Solution):
-        return network
-    own = getattr(network, "solution", None)
-    if own is not None:
-        return own
-    given: Any = network
+    return _distribution("network", network)
+
+
+def _distribution(
+    name: str, value: Any, remedy: str = "fit a release, or give the network its factors"
+) -> Solution:
+    """Return the solution that an argument stands for; a declared model alone has no probabilities."""
+    found = _judged(value)
+    if isinstance(found, Posterior):
+        return found.solution
+    if isinstance(found, Solution):
+        return found
+    must = "be a solution, a posterior, a learned model or a pgmpy network"
+    object_with("get_factors", name, value, must, remedy)
+    given: Any = value
     model = read_network(given, warns=False)  # here a zero is a probability
     return Solution(
         specification=model,
@@ -212,7 +218,9 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
 
 def _judged(estimate: Any) -> Solution | Posterior | None:
     """Return the object to score: a solution or a posterior itself, or the solution of a learned model."""
-    return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
+    if isinstance(estimate, Solution | Posterior | type):
+        return None if isinstance(estimate, type) else estimate
+    return getattr(estimate, "solution", None)
 
 
 def _exact_log_partition(solution: Solution) -> float:

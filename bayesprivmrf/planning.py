@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least
+from bayesprivmrf.checks import at_least, require
 from bayesprivmrf.learning.sample_size import records_needed
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import NoiseDistribution
@@ -25,6 +25,9 @@ __all__ = ["records_needed"]
 
 # Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is
 LARGEST_HIDDEN = 0.3
+
+# Records; estimators refuse a larger number, and forecasts of much larger ones are no longer finite
+_LARGEST_GUESS = 1e12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +104,11 @@ def checked_total(total: Any) -> float:
     Raises
     ------
     ArgumentError
-        It is negative or not a finite number.
+        It is less than one record, or more than `_LARGEST_GUESS`.
     """
-    return at_least("total", total, 0)
+    guess = at_least("total", total, 1)
+    require(guess <= _LARGEST_GUESS, "total", f"be at most {_LARGEST_GUESS:g} records", guess)
+    return guess
 
 
 def possible_cells(specification: ModelSpecification) -> np.ndarray:

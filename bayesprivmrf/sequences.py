@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require, whole_number
+from bayesprivmrf.checks import kind_of, require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
@@ -264,7 +264,7 @@ def _chain(fit: Any, *, is_first_order: bool = False) -> Chain:
     """Return the order of time of a fit's chain."""
     is_fit = isinstance(fit, Solution | Posterior)
     remedy = "pass a Solution or a Posterior"
-    require(is_fit, "fit", "be what an estimator's fit gave", type(fit).__name__, remedy)
+    require(is_fit, "fit", "be what an estimator's fit gave", kind_of(fit), remedy)
     chain = chain_of(fit.specification)
     if is_first_order and chain.order > 1:
         raise ModelError(

@@ -258,8 +258,9 @@ def audit_noise(
     """
     checked_function("add", add, "a function from counts and the position of a table to noisy counts")
     laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    adjacency = Adjacency.checked(adjacency)
     if moves is None:
-        moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
+        moves = [(1,) if adjacency is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
     moves = listed("`moves`", moves, error=ArgumentError)
     require(len(moves) == len(laws), "moves", f"hold the moves for each of {len(laws)} laws", len(moves))
     cells = []

@@ -13,7 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
+from bayesprivmrf.checks import (
+    NamedSettings,
+    at_least,
+    on_objects,
+    one_of,
+    positive_finite,
+    truth,
+    whole_number,
+)
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
@@ -173,7 +181,7 @@ class EMPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CGM:
+class CGM(NamedSettings):
     r"""Expectation-maximization with latent true counts, Algorithm 2 of Bernstein et al. (2017).
 
     The E-step finds the approximate mode of the true counts n given the noisy counts y, equation (6). The M-step
@@ -260,6 +268,7 @@ class CGM:
         if any(law.variance == 0 for law in evidence.noise):
             raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
 
+    @on_objects
     @one_blas_thread()
     def fit(
         self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of
+from bayesprivmrf.checks import kind_of, one_of, truth
 from bayesprivmrf.errors import (
     ArgumentError,
     ConsistencyWarning,
@@ -132,11 +132,13 @@ def checked_releases(
         if not isinstance(release, NoisyStatistics):
             remedy = "load_release(path) reads one from a file"
             # other kinds may hold the numbers that they were made of
-            if (without := getattr(release, "_without_tables", None)) is not None:
+            without = getattr(release, "_without_tables", None)
+            if without is not None and not isinstance(release, type):
                 empty = f"it holds no noisy tables (its `statistics` is None): {without}"
                 remedy = empty if release.statistics is None else "give it what was measured, `.statistics`"
+            seen = kind_of(release) if isinstance(release, type) else type(release).__name__
             raise ArgumentError(
-                f"`fit` takes a release of noisy tables or a list of them, got {type(release).__name__}; {remedy}."
+                f"`fit` takes a release of noisy tables or a list of them, got {seen}; {remedy}."
             )
         has_noise = any(law.variance > 0 for law in release.noise)
         # the noise of a repeated release would be counted as two independent draws
@@ -216,6 +218,8 @@ def gather(
     GuaranteeWarning
         Their guarantees are of different units or neighbouring relations.
     """
+    truth("needs_kernel", needs_kernel)
+    truth("takes_bounds", takes_bounds)
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = (of_waves if is_waves else of_one_population)(joint_specification(given), given)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of, number_array, require, truth
 from bayesprivmrf.model.tables import free_names
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def interval_frame(
     Parameters
     ----------
     estimate, lower, upper
-        Numbers, one for each row in C order.
+        Numbers, one for each row in C order, or one for all rows.
     index
         Labels of the rows, a plain Index for one variable.
     status
@@ -120,7 +121,16 @@ def interval_frame(
     """
     import pandas as pd
 
-    rows = len(index)
+    rows = len(instance_of("index", index, pd.Index, "be a pandas Index"))
+    instance_of("status", status, Status, "be a Status")
+    truth("is_simulated", is_simulated)
+    numbers = {"estimate": estimate, "lower": lower, "upper": upper}
+    columns = {name: np.ravel(number_array(name, own)) for name, own in numbers.items()}
+    for name, own in columns.items():
+        must = f"hold one number for each of {rows} rows, or one for all"
+        require(own.size in (1, rows), name, must, own.size)
+    for mark in instance_of("marks", marks, Sequence, "be a list of marks", "write [Mark(...)]"):
+        instance_of("marks", mark, Mark, "hold marks", "write Mark(status, note)")
     applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
     said = [
         status_and_note(
@@ -128,13 +138,8 @@ def interval_frame(
         )
         for row in range(rows)
     ]
-    columns = {
-        "estimate": np.ravel(estimate),
-        "lower": np.ravel(lower),
-        "upper": np.ravel(upper),
-        "status": [row_status for row_status, _ in said],
-        "note": [note for _, note in said],
-    }
+    columns = {name: np.broadcast_to(own, rows) for name, own in columns.items()}
+    columns |= {"status": [row_status for row_status, _ in said], "note": [note for _, note in said]}
     return pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
 
 

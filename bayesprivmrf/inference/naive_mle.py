@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
+from bayesprivmrf.checks import NamedSettings, at_least, on_objects, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Inference, Population, require_inference
@@ -32,7 +32,7 @@ _NO_RECORD = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NaiveMLE:
+class NaiveMLE(NamedSettings):
     r"""Naive maximum likelihood, as if the noisy tables were exact (Bernstein et al. 2017, section 3.1).
 
     The estimate maximizes, per record,
@@ -96,6 +96,7 @@ class NaiveMLE:
         whole_number("iterations", self.iterations, 1)
         positive_finite("tolerance", self.tolerance)
 
+    @on_objects
     @one_blas_thread()
     def fit(
         self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
-from bayesprivmrf.checks import require
+from bayesprivmrf.checks import NamedSettings, on_objects, require
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
@@ -64,7 +64,7 @@ class Stamp:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
+class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
     """Abstract mechanism: the base class of the only code that sees data.
 
     The four type parameters are the public model that `release` takes (a declared `DiscreteMarkovNetwork`, an
@@ -117,7 +117,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("release", "promise"):
-            if getattr(cls, name) is not getattr(Mechanism, name):
+            if inspect.getattr_static(cls, name) is not inspect.getattr_static(Mechanism, name):
                 raise TypeError(
                     f"{cls.__name__} must not override `{name}`, which fixes the order of check, charge and noise; "
                     "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
@@ -136,9 +136,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
                 f"{cls.__name__} has no setting `{name}`; it must be given {needed or 'none'}, and takes "
                 f"{optional or 'no other'}."
             )
-        return super().__new__(cls)
+        return super().__new__(cls, *_)
 
     @final
+    @on_objects
     def release(
         self,
         network: NetworkT,
@@ -253,6 +254,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         require(is_right, type(self).__name__, must, given, remedy, error=PrivacyError)
 
     @final
+    @on_objects
     def promise(self, network: NetworkT) -> PrivacyGuarantee | None:
         """Return the guarantee of a release: check the public inputs, read no data, and spend nothing.
 
@@ -286,6 +288,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         require(is_guarantee, type(self).__name__, must, given, remedy, error=PrivacyError)
         return guarantee
 
+    @on_objects
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
         """Return the steps of a release with their costs and noise, before any data is read or budget spent.
 
@@ -296,7 +299,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         network
             The declared model, as for `release`.
         total
-            A public guess of the number of records, with which the noise is compared.
+            A public guess of the number of records, from 1 to 1e12, with which the noise is compared.
 
         Returns
         -------
@@ -329,7 +332,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
         """Return the steps of a release as objects with cost, noise and random draws; `preview` shows their table."""
-        return self._outlays(self._prepare(network), total)
+        known = None if total is None else checked_total(total)
+        return self._outlays(self._prepare(network), known)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release; by default one step with the whole cost."""

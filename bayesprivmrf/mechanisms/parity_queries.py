@@ -107,6 +107,7 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        whole_number("order", self.order, 1)
         one_of("method", self.method, ("gaussian", "pmw", "auto"), remedy="'auto' chooses")
         if self.rounds is not None:
             whole_number("rounds", self.rounds, 1)

@@ -31,7 +31,17 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from bayesprivmrf.checks import one_of, require, whole_number
-from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.model.domain import (
+    Domain,
+    Label,
+    Variable,
+    label_key,
+    listed,
+    require_fit,
+    require_hashable,
+    require_name,
+)
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 
@@ -113,11 +123,19 @@ def markov_chain(
     one_of("share", share, ("potentials", "transitions"))
     times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
     require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
+    for name in times:
+        require_name("each of `names`", name, ArgumentError)
     labels = listed("`states`", states)
     require(len(labels) >= 2, "states", "be at least two", labels)
-    must = "differ from `states`, because it marks times after a record"
-    require(end is None or end not in labels, "end", must, end)
-    zeros = () if end is None else _after_end(times, labels, end)
+    zeros = ()
+    if end is not None:
+        require_hashable("`end`", end, ArgumentError)
+        for label in labels:
+            require_hashable("each of `states`", label)
+        must = "differ from `states`, because it marks times after a record"
+        is_other = label_key(end) not in map(label_key, labels)
+        require(is_other, "end", must, end)
+        zeros = _after_end(times, labels, end)
     labels = labels if end is None else [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
     own = (tuple(times[:order]),) if share == "potentials" else ()

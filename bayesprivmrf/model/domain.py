@@ -151,7 +151,7 @@ class Domain:
         count, must = len(self.variables), "hold one sequence for each of the"
         require_fit(len(self.states) == count, "states", f"{must} {count} variables", len(self.states))
         for variable in self.variables:
-            require_hashable("the names of variables", variable)
+            require_name("the names of variables", variable)
             refuse_unwritten("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
         states = [
@@ -274,12 +274,23 @@ def plain_label(label: Any) -> Any:
 
 
 def require_hashable(what: str, label: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
-    """Raise an error unless a name or a label is hashable."""
+    """Raise an error unless a name or a label is hashable, and equal to other objects of the same value.
+
+    Functions, classes and results are equal to themselves alone, so that nothing could be named by them again.
+    """
+    seen, remedy = f"a {type(label).__name__}", "use a tuple or a string"
     try:
         hash(label)
     except TypeError:
-        seen = f"a {type(label).__name__}"
-        raise error(f"{what} must be hashable, got {seen}; use a tuple or a string.") from None
+        raise error(f"{what} must be hashable, got {seen}; {remedy}.") from None
+    is_value = type(label).__eq__ is not object.__eq__ or label is None or isinstance(label, enum.Enum)
+    require(is_value, what, "be values that equal a copy of themselves", seen, remedy, error=error)
+
+
+def require_name(what: str, name: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
+    """Raise an error unless a variable has a name that can be written again: hashable, and not missing."""
+    require_hashable(what, name, error)
+    require(not is_missing(name), what, "not be a missing value", str(name), "use text", error=error)
 
 
 type Given = Mapping[Variable, Label | Collection[Label]]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import object_with
 from bayesprivmrf.errors import DeclarationWarning, ModelError, warn_caller
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.contrast_parts import checked_levels, checked_scores
@@ -114,10 +115,9 @@ def read_network(
     """Return the specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
         return network
-    is_network = hasattr(network, "get_factors") and hasattr(network, "nodes")
     must = "be a pgmpy DiscreteMarkovNetwork or a ModelSpecification"
     remedy = "bayesprivmrf.declare(states, cliques) makes one"
-    require_fit(is_network, "network", must, type(network).__name__, remedy)
+    object_with("get_factors", "network", network, must, remedy, error=ModelError)
     factors = list(network.get_factors())
     # The states of every node in node order, from the factors and `states`; an error if they conflict
     found: dict[Variable, tuple[Label, ...]] = {}

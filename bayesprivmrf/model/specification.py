@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, finite, require
+from bayesprivmrf.checks import bare_array, finite, require, truth
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
@@ -95,6 +95,7 @@ class ModelSpecification:
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
+        truth("cliques_declared", self.cliques_declared)
         given = [checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
         object.__setattr__(self, "cliques", maximal(given))
         # every variable must be in a measured table

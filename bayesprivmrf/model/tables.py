@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed, require_fit
 from bayesprivmrf.model.labels import aligned
@@ -100,6 +100,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     def table(self, position: int) -> np.ndarray:
         """Return the read-only table of the clique at a position."""
+        position = whole_number("position", position, 0, len(self.cliques) - 1)
         (shape,) = self.shapes_of(self.domain, (self.cliques[position],))
         return self.flat[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
+from pickle import PicklingError
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import numpy as np
@@ -36,6 +38,16 @@ class EstimateStatus(enum.StrEnum):
     """The root lies at or below the lower bound."""
     UPPER = "at the upper bound"
     """The root lies at or above the upper bound."""
+
+
+def _digest(settings: Mapping[str, Any]) -> str | None:
+    """Return a digest of settings; None for a value such as a function, which `EstimateLaw.of` refuses."""
+    import joblib
+
+    try:
+        return joblib.hash(settings)
+    except (PicklingError, TypeError, AttributeError):
+        return None
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -170,18 +182,16 @@ class NetworkEstimate(Released):
         settings
             Settings of `EstimateLaw.simulate`, such as ``span``, ``configurations`` or ``cache``.
         """
-        import joblib
-
         # these settings do not change the distribution
         passing = ("cache", "progress", "workers")
         deciding = {name: value for name, value in settings.items() if name not in passing}
         seed = int(rng) if isinstance(rng, Integral) else None
         for known_seed, known, kept in self._laws:
             has_seed = rng is None or (seed is not None and seed == known_seed)
-            if has_seed and (not deciding or joblib.hash(deciding) == known):
+            if has_seed and (not deciding or _digest(deciding) == known):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [(seed, joblib.hash(deciding), law)]
+        self._laws[:] = [(seed, _digest(deciding), law)]
         return law
 
     @cached_property

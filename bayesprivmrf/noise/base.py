@@ -145,10 +145,11 @@ class NoiseDistribution(ABC):
         ArgumentError
             The library has no class for the distribution of this sum.
         """
+        count = whole_number("count", count, 1)
         what = f"a sum of {count} numbers with {self.name} noise"
         must = "have one of the library's noise distributions"
         remedy = "measure the numbers, on their own variables"
-        require(whole_number("count", count, 1) == 1, what, must, "none", remedy)
+        require(count == 1, what, must, "none", remedy)
         return self
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
@@ -303,6 +304,10 @@ def shape(size: Any) -> tuple[int, ...]:
     return tuple(whole_number("size", count) for count in (size if isinstance(size, tuple) else (size,)))
 
 
+# Records: the square of a larger scale, and so the variance, may be no float
+LARGEST_SCALE = 1e150
+
+
 @dataclass(frozen=True, slots=True)
 class ScaledNoise(NoiseDistribution):
     """Abstract distribution with a kernel, whose only field is a positive scale s."""
@@ -310,7 +315,9 @@ class ScaledNoise(NoiseDistribution):
     scale: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", positive_finite("scale", self.scale))
+        scale = positive_finite("scale", self.scale)
+        require(scale <= LARGEST_SCALE, "scale", f"be at most {LARGEST_SCALE:g}", scale)
+        object.__setattr__(self, "scale", scale)
 
     @property
     @abstractmethod

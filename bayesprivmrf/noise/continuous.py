@@ -28,7 +28,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import generator, number_array, positive_finite, require, whole_number
+from bayesprivmrf.checks import at_least, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
@@ -79,8 +79,10 @@ class Within(NoiseDistribution):
     def __post_init__(self) -> None:
         half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
         remedy = "counts are whole, so give whole bounds to Within.between(lower, upper)"
-        require(2 * half == round(2 * half), "half_width", "be half a whole number", half, remedy)
+        is_exact = half <= 2.0**52 and 2 * half == round(2 * half)
+        require(is_exact, "half_width", "be half a whole number, at most 2^52", half, remedy)
         object.__setattr__(self, "half_width", half)
+        at_least("base_scale", self.base_scale, 0)
         if isinstance(self.base, NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
@@ -158,6 +160,9 @@ class Within(NoiseDistribution):
     ) -> np.ndarray:
         """Apply a function to the noise values that lead to within the bounds, and to their log probabilities."""
         given, law = number_array("residual", residual, float), self.base_law
+        require(
+            np.isfinite(given).all(), "residual", "be finite", "NaN or infinity", "leave such numbers out"
+        )
         reach = math.ceil(_FAR * law.standard_deviation)
         different, places = np.unique(given, return_inverse=True)
         values = np.full(different.size, nothing)

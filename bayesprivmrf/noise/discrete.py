@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import Kernel, NoiseDistribution, ScaledNoise, Words, shape
+from bayesprivmrf.noise.base import LARGEST_SCALE, Kernel, NoiseDistribution, ScaledNoise, Words, shape
 
 
 class _OpenDPNoise(ScaledNoise):
@@ -41,6 +41,16 @@ class _OpenDPNoise(ScaledNoise):
         """Return counts plus noise from OpenDP's own generator; see `NoiseDistribution.add_exactly`."""
         flat = np.asarray(counts, dtype=np.int64)
         return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(flat.shape)
+
+
+# A draw exceeds 60 of these scales, about the largest 64-bit integer, with a probability below 1e-26
+_LARGEST_DRAWN = 2.0**57
+
+
+def _require_drawable(law: ScaledNoise) -> None:
+    """Raise an error unless the draws of a distribution are 64-bit integers."""
+    must = f"be at most {_LARGEST_DRAWN:.2g} for draws that are 64-bit integers"
+    require(law.scale <= _LARGEST_DRAWN, "scale", must, law.scale)
 
 
 @functools.lru_cache(maxsize=256)
@@ -96,6 +106,7 @@ class DiscreteLaplace(_OpenDPNoise):
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Draw int64 numbers as the difference of two geometric ones, whose tail is a^k."""
+        _require_drawable(self)
         success = -math.expm1(-1 / self.scale)
         rng, size = generator(rng), shape(size)
         return rng.geometric(success, size) - rng.geometric(success, size)
@@ -144,7 +155,8 @@ class DiscreteGaussian(_OpenDPNoise):
 
     def _sums(self) -> tuple[float, float]:
         """Return the sums of q^(j^2) and of j^2 q^(j^2) over the integers j, in the form that converges at once."""
-        half = 0.5 / self.scale**2 if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
+        # the square of a tiny scale would be 0
+        half = 0.5 / max(self.scale**2, 5e-324) if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
         terms = [(j, math.exp(-half * j * j)) for j in range(1, 8)]
         return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
 
@@ -161,6 +173,8 @@ class DiscreteGaussian(_OpenDPNoise):
         total, second = self._sums()
         if self.scale < 0.5:
             return second / total
+        if second == 0:  # the fourth power of a large scale would be no float
+            return self.scale**2
         return self.scale**2 - 4 * math.pi**2 * self.scale**4 * second / total
 
     @classmethod
@@ -171,6 +185,7 @@ class DiscreteGaussian(_OpenDPNoise):
         the scale lies between the root of the variance and that root plus one.
         """
         low = math.sqrt(positive_finite("variance", variance))
+        require(low < LARGEST_SCALE, "variance", f"be below {LARGEST_SCALE**2:g}", low**2)
         high = low + 1
         while low < (middle := low + (high - low) / 2) < high:
             low, high = (middle, high) if cls(middle).variance < variance else (low, middle)
@@ -184,9 +199,10 @@ class DiscreteGaussian(_OpenDPNoise):
         :math:`τ^2 = s^2 m/(m+1) \ge s^2/2`. By Poisson's formula that sum is :math:`τ\sqrt{2π}` up to a factor within
         :math:`1 \pm 2.1 e^{-π^2 s^2}` of one, whatever x is: from s = 1.5 on, :math:`5 \cdot 10^{-10}` a draw.
         """
+        count = whole_number("count", count, 1)
         if count == 1 or self.scale < 1.5:
             return super(DiscreteGaussian, self).summed(count)
-        return DiscreteGaussian(self.scale * math.sqrt(whole_number("count", count, 1)))
+        return DiscreteGaussian(self.scale * math.sqrt(count))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         r"""Draw int64 numbers by rejection from the discrete Laplace distribution of scale t = floor(s) + 1.
@@ -194,6 +210,7 @@ class DiscreteGaussian(_OpenDPNoise):
         :math:`e^{-k^2/(2 s^2)} = c\, e^{-|k|/t} e^{-(|k| - s^2/t)^2 / (2 s^2)}` with a constant c, so the last
         factor, at most one, is the probability to accept. Canonne, Kamath, Steinke 2020, Algorithm 3.
         """
+        _require_drawable(self)
         s, t = self.scale, math.floor(self.scale) + 1
         rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
         flat, filled = draws.reshape(-1), 0
@@ -252,6 +269,7 @@ class NoNoise(NoiseDistribution):
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
         """Return zeros; the generator does not advance."""
+        generator(rng)
         return np.zeros(shape(size), dtype=np.int64)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf import checks
 from bayesprivmrf.cards import printable
-from bayesprivmrf.checks import probability, require
+from bayesprivmrf.checks import object_with, probability, require
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import asked_positions
@@ -104,6 +105,7 @@ def marginal_forest(
     ['a × b', '0, x', '0, y', '1, x', '1, y']
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
+    checks.truth("is_centred", is_centred)
     domain = _common_domain(methods)
     # The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable
     is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
@@ -172,7 +174,7 @@ def marginal_forest(
         places = np.asarray(rows) + lane * (number + 0.5 - len(estimates) / 2)
         # bars are higher than the smallest points, so that a bar shorter than its point still shows
         bars = {"linewidth": min(0.8 * 72 * row_height * lane, 5.0), "alpha": 0.5, "capstyle": "butt"}
-        label, line = name, "none"
+        label, line = str(name), "none"
         if np.isfinite(numbers[:, 1:]).any():
             panel.hlines(places, numbers[:, 1], numbers[:, 2], color=look(number)["color"], **bars)
             label = f"{name}, {share(prob)} interval" + ("" if hasattr(method, "tree") else " (approximate)")
@@ -330,9 +332,8 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
     is_given = isinstance(methods, Mapping) and len(methods)
     require(is_given, "methods", "map names to at least one solution or posterior", "none")
     for name, method in methods.items():
-        instead = f"a {type(method).__name__} for {name!r}"
-        is_fit = hasattr(method, "specification")
-        require(is_fit, "methods", "map names to fits", instead, "fit a release first")
+        what = f"the method {name!r}"
+        object_with("specification", what, method, "be a fit", "fit a release first")
     first, *others = (method.specification.domain for method in methods.values())
     for name, domain in zip(list(methods)[1:], others, strict=True):
         both = f"the methods {next(iter(methods))!r} and {name!r}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of, probability, require
+from bayesprivmrf.checks import object_with, one_of, probability, require
 from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, look, new_figure
 
 if TYPE_CHECKING:
@@ -170,8 +170,7 @@ def learned_graph(
 
 def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
     """Return the graph of a learned model, and the meaning of its weights: one of the keys of `MEANING`."""
-    kind = type(learned).__name__
-    require(hasattr(learned, "has_signs"), "learned", "be a learned model with its couplings", kind)
+    object_with("has_signs", "learned", learned, "be a learned model with its couplings")
     if weight is None:
         weight = "largest" if learned.has_signs else "dependence"
     graph = learned.graph(threshold, weight=weight)
@@ -273,6 +272,8 @@ def couplings(
     >>> figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()
     ('a', 'b')
     """
+    if weight is not None:
+        one_of("weight", weight, ("largest", "dependence"))
     if pairs is None:
         return _matrix(*weighted_graph(learned, 0.0, weight))
     weighted_graph(learned, 0.0, "largest")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, require, whole_number
+from bayesprivmrf.checks import object_with, probability, require, truth, whole_number
 from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, panels, share, tidy
@@ -63,8 +63,8 @@ def noisy_against_posterior(
         A variable is unknown.
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
-    kind = type(posterior).__name__
-    require(hasattr(posterior, "tree"), "posterior", "be a Posterior, as LatentCounts().fit gives", kind)
+    truth("is_centred", is_centred)
+    object_with("tree", "posterior", posterior, "be a Posterior, as LatentCounts().fit gives")
     tree: Any = posterior.tree
     names = _chosen(posterior, cliques)
     tables = [tree["observed_data"][name] for name in names]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import io
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import kind_of, require
 from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
@@ -80,10 +80,10 @@ def look(number: int) -> dict[str, Any]:
 
 def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
-    found = getattr(estimate, "solution", estimate)
-    if isinstance(found, type | Released) or not hasattr(found, "specification"):
-        raise ArgumentError(f"an estimate must be a fitted or learned model, got {type(estimate).__name__}.")
-    return found
+    found = estimate if isinstance(estimate, type) else getattr(estimate, "solution", estimate)
+    is_fit = not isinstance(found, type | Released) and hasattr(found, "specification")
+    require(is_fit, "an estimate", "be a fitted or learned model", kind_of(estimate), "fit a release first")
+    return cast("Solution", found)
 
 
 def tidy(panel: Axes) -> None:

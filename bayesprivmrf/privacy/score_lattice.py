@@ -164,6 +164,8 @@ def perturbation_constants(
     require(is_known, "calibration", "be 'tight' with an external field", "'paper'", "leave it out")
     norms = CouplingNorms.of(coupling, field)
     split = split_budget(norms, epsilon, delta, calibration)
+    remedy = "choose a budget nearer to one"
+    require(split.proxy_error > 0, "epsilon", "leave an error that a float can represent", epsilon, remedy)
     scale = split.multiple * split.sensitivity
     farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
     # a step that resolves the noise, or a larger one if local fields would not fit

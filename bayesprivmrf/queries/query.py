@@ -21,7 +21,7 @@ from bayesprivmrf.checks import bare_array, refuse_axes, require
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
-from bayesprivmrf.model.domain import Variable, require_fit, require_hashable
+from bayesprivmrf.model.domain import Variable, require_fit, require_name
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
@@ -283,7 +283,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
     example = f"write {name}('a', 'b')"
     require(scope, name, "name at least one variable", "none", example)
     for variable in scope:
-        require_hashable(f"names of variables in `{name}`", variable, ArgumentError)
+        require_name(f"names of variables in `{name}`", variable, ArgumentError)
     require(len(set(scope)) == len(scope), name, "name each variable once", tuple(scope))
     return tuple(scope)
 

@@ -104,13 +104,15 @@ class Measurement:
                 f"`{name}` of a measurement", getattr(self, name), kind, f"be a {kind.__name__}", remedy
             )
         if is_labeled(self.values) or sides_of(self.values) is not None:
-            object.__setattr__(self, "values", copy.deepcopy(self.values))
+            _require_some(self.query, self.values)
+            object.__setattr__(self, "values", _copied(self.query, self.values))
             return
         values = np.array(number_array("values", self.values), copy=True)
         must, seen = "be numbers in one row", f"shape {values.shape} of {values.dtype}"
         remedy = "give a table as `table.ravel()`, with its axes in the order of the query"
         is_row = values.ndim == 1 and values.dtype.kind in "iuf"
         require(is_row, f"the values of {self.query!r}", must, seen, remedy, error=ModelError)
+        _require_some(self.query, values)
         check_answers(f"the values of {self.query!r}", values, self.noise)
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
@@ -129,6 +131,7 @@ class Measurement:
         ModelError
             The labels of the values are neither those of the query's axes nor those of its rows.
         """
+        instance_of("model", model, ModelSpecification, "be a ModelSpecification", "see its `from_pgmpy`")
         if isinstance(self.values, np.ndarray):
             return self
         what, (names, states) = f"the values of {self.query!r}", self.query._axes(model)
@@ -141,6 +144,23 @@ class Measurement:
                 rows = self.query.bind(model).labels
                 return replace(self, values=aligned(what, self.values, None, [rows]))
             raise
+
+
+def _require_some(query: Query, values: Any) -> None:
+    remedy = "leave out a query that was not answered"
+    require(
+        len(values), f"the values of {query!r}", "be at least one number", "none", remedy, error=ModelError
+    )
+
+
+def _copied(query: Query, values: Any) -> Any:
+    """Return a copy of labeled values, which the caller may change later."""
+    try:
+        return copy.deepcopy(values)
+    except TypeError as error:  # iterators and the like, which are no numbers
+        raise ModelError(
+            f"the values of {query!r} must be numbers, got labels of others ({error})."
+        ) from None
 
 
 def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> None:
@@ -199,8 +219,15 @@ def measurements_of_cliques(
     ModelError
         The tables are those of another model, or there are more or fewer noise distributions than tables.
     """
-    if tables is None or tables.cliques != model.cliques or tables.domain != model.domain:
+    must, remedy = "be a ModelSpecification", "see `NoisyStatistics.from_tables`"
+    instance_of("specification", model, ModelSpecification, must, remedy, error=ModelError)
+    if (
+        not isinstance(tables, CliqueTables)
+        or tables.cliques != model.cliques
+        or tables.domain != model.domain
+    ):
         raise ModelError("`tables` must be those of `specification`; make them with `specification.tables`.")
+    noise = listed("`noise`", noise, "write one distribution for each table")
     must = f"hold one distribution for each of the {len(model.cliques)} tables"
     require(len(noise) == len(model.cliques), "noise", must, len(noise), error=ModelError)
     parts = np.split(tables.flat, model.offsets[1:-1]) if model.cliques else []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
+import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,9 +15,10 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 import bayesprivmrf as bpm
-from bayesprivmrf import learning, mechanisms, noise, plots, privacy, records
+from bayesprivmrf import learning, mechanisms, noise, plots, privacy, queries, records
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PseudoLikelihood
 
 __all__ = ["Call", "Ledger", "bad_calls"]
@@ -28,6 +31,19 @@ NASTY: dict[str, Any] = {
     "0": 0,
     "10**400": 10**400,
     "-10**400": -(10**400),
+    "2**63": 2**63,
+    "1e308": 1e308,
+    "-inf": -np.inf,
+    "5e-324": 5e-324,
+    "np.float32('nan')": np.float32("nan"),
+    "np.uint8(255)": np.uint8(255),
+    "'no'": "no",
+    "'\\x1b[2J'": "\x1b[2J",
+    "'\\ud800'": "\ud800",
+    "'../' * 2000": "../" * 2000,
+    "Path('b' * 300)": Path("b" * 300),
+    "Decimal('1e400')": Decimal("1e400"),
+    "datetime.date.max": datetime.date.max,
     "True": True,
     "''": "",
     "'\\0'": "\0",
@@ -70,6 +86,24 @@ NASTY: dict[str, Any] = {
     "{None: None}": {None: None},
     "{'a': {}}": {"a": {}},
     "range(0)": range(0),
+    "range(10**4)": range(10**4),
+    "[nan, 1]": [math.nan, 1.0],
+    "[1e308, 1e308]": [1e308, 1e308],
+    "[-1, 2**63]": [-1, 2**63],
+    "np.full((2, 2), 1e308)": np.full((2, 2), 1e308),
+    "np.arange(4)": np.arange(4),
+    "np.ma.masked": np.ma.masked,
+    "pd.Series({'u': 1.0, 'v': 2.0})": pd.Series({"u": 1.0, "v": 2.0}),
+    "pd.DataFrame(text)": pd.DataFrame({"a": ["u", None], "b": ["\x1b", "v"]}),
+    "xr.DataArray(np.eye(2), dims='ab')": xr.DataArray(np.eye(2), dims=["a", "b"]),
+    "Solution": bpm.Solution,
+    "NoisyStatistics": bpm.NoisyStatistics,
+    "a solution": bpm.uniform_solution(bpm.declare({"a": ["u", "v"]}, [("a",)])),
+    "a model": bpm.ModelSpecification.from_pgmpy(bpm.declare({"a": ["u", "v"]}, [("a",)])),
+    "a network": bpm.declare({"a": ["u", "v"]}, [("a",)]),
+    "a query": queries.table("a"),
+    "a law": noise.DiscreteLaplace(2.0),
+    "a guarantee": bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one"),
 }
 
 
@@ -160,6 +194,7 @@ def frame() -> pd.DataFrame:
 @functools.cache
 def targets() -> list[Target]:
     """Return the valid calls."""
+    from .further_calls import further_targets
     from .measured_calls import measured_targets
     from .reading_calls import reading_targets
 
@@ -179,6 +214,7 @@ def targets() -> list[Target]:
         *_plots(solution),
         *measured_targets(network),
         *reading_targets(network, released),
+        *further_targets(network, released, solution),
     ]
 
 

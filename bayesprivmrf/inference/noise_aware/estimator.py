@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
@@ -156,7 +156,7 @@ class NoiseAwareSolution(Solution):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoiseAwareMAP:
+class NoiseAwareMAP(NamedSettings):
     r"""Posterior mode under the likelihood of the noisy tables and a learned prior.
 
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, where η follows the noise distribution of the release. The
@@ -207,6 +207,7 @@ class NoiseAwareMAP:
         whole_number("rounds", self.rounds, 2)
         object.__setattr__(self, "tolerance", positive_finite("tolerance", self.tolerance))
 
+    @on_objects
     @one_blas_thread()
     def fit(
         self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"

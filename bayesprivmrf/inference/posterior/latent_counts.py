@@ -16,7 +16,16 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import finite_pair, generator, one_of, positive_finite, require
+from bayesprivmrf.checks import (
+    NamedSettings,
+    finite_pair,
+    generator,
+    on_objects,
+    one_of,
+    positive_finite,
+    require,
+    truth,
+)
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, warn_caller
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
@@ -46,18 +55,18 @@ FEW_RECORDS = 0.04
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
 
 
-class _WithoutSmoothing:
+class _WithoutSmoothing(NamedSettings):
     """Base whose constructor names the remedy for a setting that no longer exists."""
 
     __slots__ = ()
 
-    def __new__(cls, **settings: Any) -> Self:
+    def __new__(cls, *given: Any, **settings: Any) -> Self:
         if "smoothing" in settings:
             raise ArgumentError(
                 "LatentCounts has no setting `smoothing` anymore, because it changed the likelihood; leave it out, "
                 "and raise `draws` or `maxdepth` in `fit` if sampling is slow."
             )
-        return object.__new__(cls)
+        return super().__new__(cls, *given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +142,7 @@ class LatentCounts(_WithoutSmoothing):
         must = "be two numbers of records, 1 <= lower < upper"
         require(self.total_range[0] >= 1, "total_range", must, self.total_range)
 
+    @on_objects
     @one_blas_thread()
     def fit(
         self,
@@ -213,6 +223,7 @@ class LatentCounts(_WithoutSmoothing):
         """
         clock = Clock()
         check_settings(sampler, draws, tune, chains, settings)
+        truth("prior", prior)
         if time_limit is not None:
             positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)

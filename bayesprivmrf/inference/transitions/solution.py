@@ -98,15 +98,11 @@ class TransitionSolution(Solution):
         Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
         """
-        require(
-            of == "population",
-            "of",
-            "be 'population' here",
-            of,
-            "intervals of='records', for the tables of the people themselves, are those of "
-            "LatentCounts().fit(release)",
-        )
         asked = asked_of(self._evidence, variables, prob, of, given)
+        remedy = (
+            "LatentCounts().fit(release) has intervals of='records', for the tables of the people themselves"
+        )
+        require(asked.of == "population", "of", "be 'population' here", of, remedy)
         mode = self.mode
         # estimates, and their derivatives by the contrasts c of π and P
         derivatives = mode.rows.derivatives(mode.coordinates, linear=True)

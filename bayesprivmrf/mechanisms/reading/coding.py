@@ -226,8 +226,8 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
         )
     kinds = sorted({type(label).__name__ for label in coding.states})
     # the declaration alone decides on this hint: the type of a column may depend on one person's value
-    bins = {("Interval",): "pd.cut(column, breaks)", ("str",): "pd.cut(column, breaks, labels=states)"}
-    cut = bins.get(tuple(kinds))
+    bins = {"Interval": "pd.cut(column, breaks)", "str": "pd.cut(column, breaks, labels=states)"}
+    cut = bins.get(kinds[0]) if len(kinds) == 1 else None
     recode = f"recode the column (numbers such as ages into bins: `{cut}`)" if cut else "recode the column"
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "

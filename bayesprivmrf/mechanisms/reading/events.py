@@ -21,7 +21,7 @@ from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, match_columns
 from bayesprivmrf.mechanisms.reading.persons import Persons, rank_within
 from bayesprivmrf.mechanisms.reading.positions import DeclaredOrder, positions_of
-from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.domain import Label, Variable, listed, require_hashable
 from bayesprivmrf.model.tables import IntArray
 
 GAPS = ("refuse", "skip", "ignore")
@@ -97,7 +97,7 @@ def wide_sequences(
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     treatment = ("refuse" if names is None else "skip") if gaps is None else one_of("gaps", gaps, GAPS)
-    steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
+    steps = [f"x{t + 1}" for t in range(length)] if names is None else _column_names(names)
     is_named = len(steps) == length and len({str(person), *map(str, steps)}) == length + 1
     must = f"be {length} different names, none of them {person!r}"
     require(is_named, "names", must, len(steps), "write one for each step")
@@ -187,10 +187,10 @@ def transition_rows(
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
     columns = _three_columns(person, position, state)
-    names = tuple(listed("`names`", names, "write ('from', 'to')", ArgumentError))
-    is_named = len(names) == 2 and len({str(person), *map(str, names)}) == 3
+    ends = _column_names(names, "write ('from', 'to')")
+    is_named = len(ends) == 2 and len({str(person), *map(str, ends)}) == 3
     must = f"be two different names, neither of them {person!r}"
-    require(is_named, "names", must, names, "write ('from', 'to')")
+    require(is_named, "names", must, ends, "write ('from', 'to')")
     treatment = one_of("gaps", gaps, GAPS)
     declared = None if order is None else DeclaredOrder.of("order", order)
 
@@ -203,15 +203,25 @@ def transition_rows(
             is_step = (_apart(units[one], units[two]) == 1).astype(bool)
             one, two = one[is_step], two[is_step]
         states = frame[:, 2]
-        rows = frame[one, [0]].with_columns(states[one].alias(names[0]))
-        return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(names[1]))))
+        rows = frame[one, [0]].with_columns(states[one].alias(ends[0]))
+        return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(ends[1]))))
 
     return guarded("reading", read)
 
 
+def _column_names(names: Any, remedy: str = "write one for each step") -> tuple[Hashable, ...]:
+    """Return the names of new columns after a check that each is one value, such as text."""
+    found = tuple(listed("`names`", names, remedy, ArgumentError))
+    for name in found:
+        require_hashable("`names`", name, ArgumentError)
+    return found
+
+
 def _three_columns(*columns: Hashable) -> tuple[Hashable, ...]:
     """Return the names of the columns person, position and state after a check that they are three."""
-    is_named = all(isinstance(one, Hashable) for one in columns) and len(set(map(str, columns))) == 3
+    for argument, name in zip(("person", "position", "state"), columns, strict=True):
+        require_hashable(f"`{argument}`", name, ArgumentError)
+    is_named = len(set(map(str, columns))) == 3
     must = "be the names of three different columns"
     require(
         is_named,
