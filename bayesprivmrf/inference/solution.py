@@ -253,12 +253,9 @@ class Solution(Card):
     def _marginal_table(self, query: Sequence[int], given: Condition) -> np.ndarray:
         """Return the marginal of variable positions, axes as asked, from a clique's table if one contains them."""
         model, is_exact = self.specification, self.inference == "exact"
+        if not is_exact:
+            clique_of(model, [*query, *given])
         is_held = parent(model.scopes, [*query, *given]) is not None
-        if not is_held and not is_exact:
-            raise ModelError(
-                "under loopy inference only variables of one clique, those in `given` included, have a joint "
-                "marginal; ask for such variables, or fit with inference='exact'."
-            )
         if is_held and not (given and is_exact):  # given what is rare, clamping loses no digit
             table = share_given(model.project(self.marginals.flat, [*query, *given]), len(query), given)
             if table is None:
@@ -352,6 +349,23 @@ class Solution(Card):
     @property
     def _mark(self) -> str:
         return SIMULATED if self.is_simulated else ""
+
+
+def clique_of(model: ModelSpecification, variables: Sequence[int]) -> int:
+    """Return the position of the first clique that holds some variables, for the tables of loopy inference.
+
+    Raises
+    ------
+    ModelError
+        No clique holds them together.
+    """
+    home = parent(model.scopes, variables)
+    if home is None:
+        raise ModelError(
+            "under loopy inference only variables of one clique, those in `given` included, have a joint "
+            "marginal; ask for such variables, or fit with inference='exact'."
+        )
+    return home
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:
