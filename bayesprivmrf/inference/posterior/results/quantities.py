@@ -1,5 +1,10 @@
 r"""Answers from posterior draws: credible intervals of joint states, queries and functions; a summary; the edges.
 
+**Estimates.** The estimate of an interval is the mean over the draws whose quantiles are its limits. It is therefore
+the number that `Posterior.marginal` gives for the same variables, and for counts of the records the mean of the
+latent counts, each rounded to whole records. A function of a chain is taken at the mean of what it depends on
+(`chain_bounds`).
+
 **Rows that the prior decides.** Raise the prior of one part of the model, the rows of a clique or one effect, to the
 power λ. At λ = 1, to first order in log λ, the posterior mean of a quantity q moves by cov(q, log prior). In
 posterior standard deviations of q this is
@@ -211,12 +216,14 @@ def quantity_of(
 
 
 def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
-    """Return a function of a Markov chain, with limits from the quantiles of its draws."""
-    flat = draws.finished.marginals
-    parts = asked.part(flat)
-    drawn, center = asked.function(parts), asked.part(flat.mean(axis=(0, 1)))
-    if draws.model.shares_transitions:
-        center = parts.mean(axis=(0, 1))
+    """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
+
+    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of `Posterior.interval`
+    for the states after a step given those before it. Stationary distributions and times are those of that mean: they
+    fit the matrix that is printed, and a time may have an infinite mean over the draws.
+    """
+    parts = asked.part(draws.finished.marginals)
+    drawn, center = asked.function(parts), parts.mean(axis=(0, 1))
     lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
     return Bounds(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
 
