@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from bayesprivmrf.cards import printable
+
 __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
@@ -33,6 +35,11 @@ __all__ = [
 ]
 
 
+def _shown(args: tuple[object, ...]) -> list[object]:
+    """Return the arguments of an exception with escapes in its text, which may quote names from a forged file."""
+    return [printable(each, keeps_lines=True) if isinstance(each, str) else each for each in args]
+
+
 class _Message:
     """Message whose remedy may differ between Python and the command line.
 
@@ -48,7 +55,7 @@ class _Message:
 
     def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
         problem = args[0] if args else ""
-        super().__init__(*([f"{problem}; {remedy}."] if remedy else args))
+        super().__init__(*_shown((f"{problem}; {remedy}.",) if remedy else args))
         self.at_command_line = f"{problem}; {option}." if option else str(self)
 
 
@@ -101,6 +108,9 @@ class NewerFormatError(ReleaseFileError):
 
 class BayesPrivMRFWarning(UserWarning):
     """Base class of every warning of this package. No message quotes a value of the data."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*_shown(args))
 
 
 class ConsistencyWarning(BayesPrivMRFWarning):

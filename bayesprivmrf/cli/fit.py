@@ -27,6 +27,7 @@ from bayesprivmrf.cli.output import (
     listed,
     promised,
     remark,
+    show,
 )
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
@@ -92,15 +93,15 @@ def run(options: argparse.Namespace) -> None:
         written = "solution.json, network.json and marginals/*.csv to "
     if options.json:
         entry = {} if prob is None else {"prob": prob}
-        print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob)}))
+        show(json_text({**summary, **entry, "marginals": _marginals(estimate, prob)}))
     else:
-        print(f"{estimate}\n\n{release.privacy_statement()}\n")
-        print(_one_way(estimate, prob))
+        show(f"{estimate}\n\n{release.privacy_statement()}\n")
+        show(_one_way(estimate, prob))
         if isinstance(estimate, RoundsSolution):
-            print(f"\n{trusted_tables(estimate)}")
+            show(f"\n{trusted_tables(estimate)}")
         if prob is not None:
             kind = f"sampled with seed {seed}" if is_posterior else "approximate"
-            print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
+            show(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         remark(f"\nWrote {written}{options.out}.")
 
@@ -272,11 +273,11 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
             "total": model.total,
             "monomials": [{"variables": own, "coefficient": value} for own, value in coefficients],
         }
-        print(json_text(facts))
+        show(json_text(facts))
     else:
         largest = sorted(coefficients, key=lambda each: -abs(each[1]))[:10]
         rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in largest]
         table = aligned(["monomial", "coefficient"], rows)
-        print(f"{model}\n\nstatus: {model.status}\n\nLargest coefficients, nats:\n{table}")
+        show(f"{model}\n\nstatus: {model.status}\n\nLargest coefficients, nats:\n{table}")
     if target is not None:
         remark(f"\nWrote {target}, which bayesprivmrf.load_release reads.")

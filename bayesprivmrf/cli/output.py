@@ -28,9 +28,14 @@ NO_KERNEL = (
 )
 
 
+def show(text: object) -> None:
+    """Print a result on standard output, with escapes for control characters of names from a forged file."""
+    print(printable(str(text), keeps_lines=True))
+
+
 def remark(text: str) -> None:
-    """Print a remark on standard error, apart from the result."""
-    print(text, file=sys.stderr)
+    """Print a remark on standard error, apart from the result, with the same escapes."""
+    print(printable(text, keeps_lines=True), file=sys.stderr)
 
 
 def refuse_to_replace(target: Path, sources: Sequence[str | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
+from bayesprivmrf.cards import SIMULATED, Card, escaped, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.inference.interval_frame import POINT, Mark, Status, interval_frame
@@ -80,6 +81,8 @@ class Solution(Card):
     references: tuple[str, ...] = ()
     _evidence: Evidence | None = None  # the measurements of the fit, where it keeps them
 
+    is_unprotected: ClassVar[bool] = False
+    """True if the fit is of the data without noise, as that of `reference`."""
     _remedy_without_interval: ClassVar[str] = (
         "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
     )
@@ -318,7 +321,8 @@ class Solution(Card):
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = plain_array(model.domain.states_of(variable))[codes[:, position]]
         frame = pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
-        return marked(frame, self.is_simulated)
+        texts = itertools.chain(model.domain.variables, *model.domain.states)
+        return marked(escaped(frame, texts), self.is_simulated)
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
         """Draw records as codes of states, shape (size, p)."""

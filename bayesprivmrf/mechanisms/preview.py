@@ -7,10 +7,11 @@ from typing import Any
 import pandas as pd
 
 from bayesprivmrf.cards import card_html, printable
+from bayesprivmrf.escaped import EscapedFrame
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 
-class Preview(pd.DataFrame):
+class Preview(EscapedFrame):
     """Tables or steps of a release that has not been made, one a row; the HTML states the promise as well.
 
     Whatever is computed from a preview is a plain data frame.

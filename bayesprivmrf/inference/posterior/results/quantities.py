@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import Card
+from bayesprivmrf.cards import Card, escaped
 from bayesprivmrf.checks import at_least, require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.asked import Asked, coverage
@@ -344,4 +344,4 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
         index=pd.MultiIndex.from_tuples(names, names=["first", "second"]) if names else None,
     )
     frame.loc[[has_zeros(draws.evidence, pair) for pair in pairs]] = np.nan
-    return frame.sort_values("probability", ascending=False, kind="stable")
+    return escaped(frame.sort_values("probability", ascending=False, kind="stable"), model.domain.variables)
