@@ -1,46 +1,19 @@
-"""Printed form of results, as text and as HTML: a title, a mark on simulated or unprotected results, and facts.
-
-Names and states may come from a file that somebody forged, and a terminal obeys control characters. `printable`
-escapes them wherever text is shown: cards, frames (`escaped`), the dimensions of tables, errors, warnings, and the
-command line's output. Labels themselves are never changed.
-"""
+"""Printed form of results, as text and as HTML: a title, a mark on simulated or unprotected results, and facts."""
 
 from __future__ import annotations
 
 import html
-import re
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from bayesprivmrf.escapes import has_controls, printable
 
 # Mark of everything made from a release whose noise was drawn from a seeded generator
 SIMULATED = "from SIMULATED noise: protects nobody"
 
 # Mark of everything made from the data without noise
 UNPROTECTED = "exact, unprotected"
-
-# Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-def printable(text: str, *, keeps_lines: bool = False) -> str:
-    r"""Return text with escapes for characters that would move a terminal's cursor or imitate a line.
-
-    Parameters
-    ----------
-    text
-        The text.
-    keeps_lines
-        Whether to keep line feeds, for a text of several lines whose names are escaped already.
-
-    Examples
-    --------
-    >>> printable("record\n\x1b[2J") == r"record\n\x1b[2J"
-    True
-    """
-    if keeps_lines:
-        return "\n".join(map(printable, text.split("\n")))
-    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def escaped(frame: Any, texts: Iterable[object]) -> Any:
@@ -53,20 +26,11 @@ def escaped(frame: Any, texts: Iterable[object]) -> Any:
     texts
         Names, states and other text that the frame shows.
     """
-    if not any(map(_is_hidden, texts)):
+    if not any(map(has_controls, texts)):
         return frame
-    from bayesprivmrf.escaped import EscapedFrame
+    from bayesprivmrf.escaped_frames import as_escaped
 
-    made = EscapedFrame(frame)
-    made.attrs |= frame.attrs
-    return made
-
-
-def _is_hidden(value: object) -> bool:
-    """Return True if a label has control characters that pandas would print, in a tuple or a set as well."""
-    if isinstance(value, tuple | frozenset):
-        return any(map(_is_hidden, value))
-    return bool(CONTROLS.search(str(value)))
+    return as_escaped(frame)
 
 
 def marked[T](made: T, is_simulated: bool) -> T:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bayesprivmrf.cards import printable
+from bayesprivmrf.escapes import printable
 
 __all__ = [
     "ArgumentError",
@@ -35,11 +35,6 @@ __all__ = [
 ]
 
 
-def _shown(args: tuple[object, ...]) -> list[object]:
-    """Return the arguments of an exception with escapes in its text, which may quote names from a forged file."""
-    return [printable(each, keeps_lines=True) if isinstance(each, str) else each for each in args]
-
-
 class _Message:
     """Message whose remedy may differ between Python and the command line.
 
@@ -55,8 +50,12 @@ class _Message:
 
     def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
         problem = args[0] if args else ""
-        super().__init__(*_shown((f"{problem}; {remedy}.",) if remedy else args))
+        super().__init__(*([f"{problem}; {remedy}."] if remedy else args))
         self.at_command_line = f"{problem}; {option}." if option else str(self)
+
+    def __str__(self) -> str:
+        # names that a message quotes may come from a forged file
+        return printable(super().__str__(), keeps_lines=True)
 
 
 class BayesPrivMRFError(_Message, Exception):
@@ -109,8 +108,8 @@ class NewerFormatError(ReleaseFileError):
 class BayesPrivMRFWarning(UserWarning):
     """Base class of every warning of this package. No message quotes a value of the data."""
 
-    def __init__(self, *args: object) -> None:
-        super().__init__(*_shown(args))
+    def __str__(self) -> str:
+        return printable(super().__str__(), keeps_lines=True)
 
 
 class ConsistencyWarning(BayesPrivMRFWarning):

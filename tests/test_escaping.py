@@ -1,4 +1,4 @@
-"""Names and states of a forged file reach no terminal as they are: text, HTML, tables, frames, errors, and commands."""
+"""Names and states of a forged file reach no terminal as they are, in any text, HTML, error or command."""
 
 import re
 import warnings
@@ -36,7 +36,9 @@ def records(size=2000):
 def folder(tmp_path_factory):
     """Files that somebody may have forged: a release of tables, and a learned model."""
     here = tmp_path_factory.mktemp("forged")
-    LaplaceStatistics(epsilon=1.0).release(bpm.declare(STATES, CLIQUES), records(), rng=1).save(here / "tables")
+    LaplaceStatistics(epsilon=1.0).release(bpm.declare(STATES, CLIQUES), records(), rng=1).save(
+        here / "tables"
+    )
     SelectMeasure(rho=0.5).release(bpm.declare(STATES), records(), rng=1).save(here / "learned")
     return here
 
@@ -58,8 +60,12 @@ def test_cards_tables_and_frames_of_fits(folder):
     release = bpm.load_release(folder / "tables")
     require_escaped(release, release.privacy_statement(), release.specification, *release.measurements)
     for fit in (bpm.NoiseAwareMAP().fit(release), bpm.NaiveMLE().fit(release), bpm.CGM().fit(release)):
-        require_escaped(fit, fit.marginal([A, B]), fit.marginal(A, given={C: "u"}), fit.marginals, fit.network)
-        require_escaped(fit.sample(5, rng=1), *fit.problems, *fit.assumptions, fit.marginals.to_xarray((A, B)))
+        require_escaped(
+            fit, fit.marginal([A, B]), fit.marginal(A, given={C: "u"}), fit.marginals, fit.network
+        )
+        require_escaped(
+            fit.sample(5, rng=1), *fit.problems, *fit.assumptions, fit.marginals.to_xarray((A, B))
+        )
         require_escaped(bpm.compare({"fit": fit}, truth=fit))
     fit = bpm.NoiseAwareMAP().fit(release)
     for asked in ([A, B], [A], [A, C], [B], q.table(A, B)):
@@ -80,11 +86,17 @@ def test_posteriors(folder, tmp_path):
     posterior = drawn_posterior(bpm.load_release(folder / "tables"), 12)
     posterior.save(tmp_path / "it.nc")
     for one in (posterior, bpm.load_posterior(tmp_path / "it.nc")):
-        require_escaped(one, one.tree, one.tree["posterior"].to_dataset(), one.interval([A, B]), one.marginal([A, C]))
-        require_escaped(one.interval([B, C], of="records"), one.interval([A], given={B: [("z\x1b]0;pwn\x07", 2)]}))
+        require_escaped(
+            one, one.tree, one.tree["posterior"].to_dataset(), one.interval([A, B]), one.marginal([A, C])
+        )
+        require_escaped(
+            one.interval([B, C], of="records"), one.interval([A], given={B: [("z\x1b]0;pwn\x07", 2)]})
+        )
         quantity = one.quantity(lambda draw: draw.marginal([A, B]))
         require_escaped(quantity, quantity.frame, quantity.estimate, one.probability({A: "x\r\x07"}))
-        require_escaped(one.summary(), one.edge_presence(0.1), one.predictive_check(rng=1), one.synthetic(2, 5, rng=1)[0])
+        require_escaped(
+            one.summary(), one.edge_presence(0.1), one.predictive_check(rng=1), one.synthetic(2, 5, rng=1)[0]
+        )
 
 
 def test_learned_models(folder):
@@ -96,7 +108,9 @@ def test_learned_models(folder):
 
 def test_previews_chains_and_references():
     network = bpm.declare(STATES, CLIQUES)
-    require_escaped(LaplaceStatistics(epsilon=1.0).preview(network, 400), SelectMeasure(rho=0.5).preview(network, 400))
+    require_escaped(
+        LaplaceStatistics(epsilon=1.0).preview(network, 400), SelectMeasure(rho=0.5).preview(network, 400)
+    )
     exact = reference(network, records())
     require_escaped(exact, exact.marginal([A, B]), exact.sample(4, rng=1))
     chain = bpm.markov_chain(["s\x1b[2J", "t"], 4, names=[f"m{k}\x1b" for k in range(4)])
@@ -130,7 +144,9 @@ def test_errors_and_warnings(folder):
 
 
 def test_commands(folder, capsys, tmp_path):
-    commands = [["fit", str(folder / name), *more] for name in ("tables", "learned") for more in ([], ["--json"])]
+    commands = [
+        ["fit", str(folder / name), *more] for name in ("tables", "learned") for more in ([], ["--json"])
+    ]
     commands += [["fit", str(folder / "tables"), "--method", "naive-mle", "--out", str(tmp_path / "fit")]]
     commands += [["audit", str(folder / "tables"), "--quick"], ["fit", str(folder / "no\x1b[2J")]]
     for command in commands:

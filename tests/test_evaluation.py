@@ -7,6 +7,7 @@ import pytest
 from inference.conftest import AWKWARD, joint_states, log_joint, probabilities, specification
 from inference.posterior.drawn import drawn_posterior, release_of
 from inference.test_solution import solution_of
+from notebook import html_of
 
 import bayesprivmrf as bpm
 from bayesprivmrf import sequences
@@ -207,11 +208,11 @@ def test_what_involves_a_reference_is_marked_as_unprotected():
     assert "privacy" not in fit.network.graph
     frame = sequences.transition_matrix(exact, step=1)
     assert frame["note"].str.startswith("unprotected;").all()
-    for text in (repr(frame), frame.to_string(), frame._repr_html_()):
+    for text in (repr(frame), frame.to_string(), html_of(frame)):
         assert text.count("unprotected;") == len(frame)
     table = bpm.compare({"fit": fit, "data": exact})
     assert table["note"].tolist() == ["", mark]
-    for text in (repr(table), table.to_string(), table._repr_html_(), table.to_csv()):
+    for text in (repr(table), table.to_string(), html_of(table), table.to_csv()):
         assert mark in text
     against = bpm.compare({"fit": fit}, truth=exact)
     assert against["note"].tolist() == [f"against {mark} data"]
@@ -227,5 +228,5 @@ def test_the_text_of_an_interval_frame_shows_that_noise_was_simulated():
     simulated = replace(release, provenance=replace(release.provenance, simulated=True))
     for fit in (bpm.NoiseAwareMAP().fit(simulated), drawn_posterior(simulated, 20)):
         frame = fit.interval(["a", "b"])
-        for text in (repr(frame), frame.to_string(), frame._repr_html_(), frame.to_csv()):
+        for text in (repr(frame), frame.to_string(), html_of(frame), frame.to_csv()):
             assert text.count("simulated;") == len(frame)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import require
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
@@ -30,6 +29,7 @@ from bayesprivmrf.cli.output import (
     show,
 )
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks

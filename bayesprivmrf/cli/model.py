@@ -8,9 +8,9 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 
-from bayesprivmrf.cards import CONTROLS
 from bayesprivmrf.cli.output import claim_file, json_text, remark
 from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.escapes import CONTROLS
 from bayesprivmrf.model.declaration_file import declaration_of
 from bayesprivmrf.readers.columns import csv_columns, or_near
 

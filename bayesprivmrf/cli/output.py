@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.escapes import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

@@ -126,9 +126,7 @@ def interval_frame(
     prefix = "unprotected" if is_unprotected else prefix
     applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
     said = [
-        status_and_note(
-            [mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, prefix
-        )
+        status_and_note([mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, prefix)
         for row in range(rows)
     ]
     frame = pd.DataFrame(

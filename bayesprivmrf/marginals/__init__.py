@@ -193,8 +193,8 @@ def _joint(
         home = parent(layout.scopes, query)
         if home is None:
             raise ModelError(
-                "`query` must be variables of one factor under loopy belief propagation, got variables that no factor "
-                'contains together; use kind="exact".'
+                "`query` must be variables of one factor under loopy belief propagation, got variables that no "
+                'factor contains together; use kind="exact".'
             )
         engine = marginal_engine(layout.cardinalities, layout.scopes, kind=kind, memory_limit=memory_limit)
         beliefs = layout.tables(engine.marginals(theta)[1])

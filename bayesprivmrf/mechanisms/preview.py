@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from bayesprivmrf.cards import card_html, printable
-from bayesprivmrf.escaped import EscapedFrame
+from bayesprivmrf.cards import card_html
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 
-class Preview(EscapedFrame):
+class Preview(pd.DataFrame):
     """Tables or steps of a release that has not been made, one a row; the HTML states the promise as well.
 
     Whatever is computed from a preview is a plain data frame.
@@ -33,10 +33,13 @@ class Preview(EscapedFrame):
     def _constructor(self) -> Any:
         return pd.DataFrame
 
+    def __repr__(self) -> str:
+        return printable(super().__repr__(), keeps_lines=True)
+
     def _repr_html_(self) -> str:
         facts = [("status", "nothing read, no budget spent"), ("promise", self._promise)]
         facts += [(str(name).replace("_", " "), _text(value)) for name, value in self.attrs.items()]
-        rows = super()._repr_html_() or ""
+        rows = printable(super()._repr_html_() or "", keeps_lines=True)
         unit = "steps" if "step" in self else "measurements"
         table = f"<details open><summary>{len(self)} {unit}</summary>{rows}</details>"
         return card_html(f"Preview of {self._mechanism}", "", facts, folded=table)

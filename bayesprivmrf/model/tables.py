@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed, require_fit
 from bayesprivmrf.model.labels import aligned
 

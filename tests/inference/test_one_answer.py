@@ -1,4 +1,4 @@
-"""One question has one answer: `interval`, `marginal`, queries, the tree of a posterior, and what is read from files."""
+"""One question has one answer: `interval`, `marginal`, queries, the tree of a posterior, and files."""
 
 from functools import cache, partial
 from itertools import permutations
@@ -40,7 +40,9 @@ NETWORKS = {
     "scores": lambda: bpm.declare({"a": THREE, "b": THREE, "c": TWO}, CHAIN, ordinal=["a", "b"]),
     "smooth scores": lambda: bpm.declare({"a": THREE, "b": THREE}, [("a", "b")], ordinal={"a": "smooth"}),
     "levels": lambda: bpm.declare(
-        {"a": THREE, "b": TWO}, [("a", "b")], levels={"a": {"part": {"ends": ["low", "high"], "rest": ["middle"]}}}
+        {"a": THREE, "b": TWO},
+        [("a", "b")],
+        levels={"a": {"part": {"ends": ["low", "high"], "rest": ["middle"]}}},
     ),
     "zeros": lambda: bpm.declare(
         {"a": TWO, "b": THREE, "c": TWO}, CHAIN, impossible=[{"a": "yes", "b": "low"}]
@@ -62,14 +64,18 @@ def release_of(kind):
     flat = np.concatenate([table.ravel() for table in tables])
     if model.possible is not None:
         flat[~model.possible] = -np.inf
-    truth = Solution(specification=model, potentials=model.tables(flat), method="made up", status=Status.CONVERGED)
+    truth = Solution(
+        specification=model, potentials=model.tables(flat), method="made up", status=Status.CONVERGED
+    )
     return LaplaceStatistics(epsilon=2.0).release(network, truth.sample(300, rng=5), rng=6)
 
 
 def scopes_of(model):
-    """Variables and conditions: cliques in both orders, single variables, a pair of no clique, all; states and sets."""
+    """Cliques in both orders, single variables, a pair of no clique, and all; with states or sets given."""
     names = model.domain.variables
-    apart = [pair for pair in permutations(names, 2) if not any({*pair} <= {*clique} for clique in model.cliques)]
+    apart = [
+        pair for pair in permutations(names, 2) if not any({*pair} <= {*clique} for clique in model.cliques)
+    ]
     asked = [*model.cliques, model.cliques[0][::-1], *((v,) for v in names), *apart[-1:], names[::-1]]
     for scope in dict.fromkeys(asked):
         yield list(scope), None
@@ -128,13 +134,17 @@ def test_interval_and_marginal_of_the_noise_aware_mode_have_one_estimate(kind, i
     for clique in fit.specification.cliques:
         expected = fit.stats["total"] * fit.marginal(clique).to_numpy().ravel()
         for asked in (list(clique), q.table(*clique)):
-            np.testing.assert_allclose(estimates(fit.interval, asked, of="records"), expected, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(
+                estimates(fit.interval, asked, of="records"), expected, rtol=1e-6, atol=1e-6
+            )
 
 
 def test_loopy_intervals_hold_the_limits_of_exact_ones_on_a_tree_and_say_where_their_error_is_not_known():
     numbers = ["estimate", "lower", "upper"]
     for kind in ("tree", "isolated", "zeros"):
-        exact, loopy = (bpm.NoiseAwareMAP(inference=name).fit(release_of(kind)) for name in ("exact", "loopy"))
+        exact, loopy = (
+            bpm.NoiseAwareMAP(inference=name).fit(release_of(kind)) for name in ("exact", "loopy")
+        )
         for scope, given in ((["a", "b"], None), (["b"], None), (["a"], {"b": {"middle", "high"}})):
             frames = [fit.interval(scope, given=given) for fit in (exact, loopy)]
             np.testing.assert_allclose(frames[1][numbers], frames[0][numbers], atol=3e-3)
@@ -254,13 +264,19 @@ def test_sampled_posteriors_have_one_estimate(formulation):
 def test_a_step_of_a_chain_is_the_conditional_distribution_of_its_next_state(fit):
     for kind in ("shared potentials", "shared transitions"):
         release = release_of(kind)
-        found = bpm.NoiseAwareMAP().fit(release) if fit == "mode" else drawn_posterior(release, 60, formulation=fit)
+        found = (
+            bpm.NoiseAwareMAP().fit(release)
+            if fit == "mode"
+            else drawn_posterior(release, 60, formulation=fit)
+        )
         step = None if kind == "shared transitions" else 2
         matrix = sequences.transition_matrix(found, step=step)["estimate"]
         for state in TWO:
             given = {"x2": state}
             np.testing.assert_allclose(matrix.loc[state], found.marginal("x3", given=given), atol=1e-6)
-            np.testing.assert_allclose(matrix.loc[state], estimates(found.interval, "x3", given=given), atol=1e-6)
+            np.testing.assert_allclose(
+                matrix.loc[state], estimates(found.interval, "x3", given=given), atol=1e-6
+            )
 
 
 def records(seed, size=300):
@@ -301,7 +317,9 @@ def test_learned_networks_have_one_estimate(tmp_path):
 def test_a_reference_has_the_tables_of_the_data_and_no_interval():
     data = records(4)
     fit = reference(NETWORKS["tree"](), data)
-    table = pd.crosstab(data["a"], data["b"], normalize=True).reindex(index=TWO, columns=THREE, fill_value=0.0)
+    table = pd.crosstab(data["a"], data["b"], normalize=True).reindex(
+        index=TWO, columns=THREE, fill_value=0.0
+    )
     np.testing.assert_allclose(fit.marginal(["a", "b"]), table, atol=1e-9)
     with pytest.raises(NoIntervalError):
         _ = fit.interval

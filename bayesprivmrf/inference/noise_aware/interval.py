@@ -186,9 +186,7 @@ def _by_beliefs(
         is_given &= np.isin(cells_within(model.cardinalities, (variable,), scope), codes)
     columns = start + np.flatnonzero(is_given)
     size = len(asked.index)
-    weights = csr_array(
-        (np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size)
-    )
+    weights = csr_array((np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size))
     _require_memory_of_derivatives(size, model.size)
     _, beliefs, product = engine.linearize(potentials)
     joint = weights @ beliefs

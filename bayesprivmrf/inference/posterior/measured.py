@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.cards import printable
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.forest import JunctionForest
@@ -25,7 +25,8 @@ from bayesprivmrf.privacy import NoiseDistribution
 def dimension_names(domain: Domain, *, is_escaped: bool = True) -> tuple[str, ...]:
     """Return the name of each variable's dimension: ``str(variable)``, changed only if that would not work.
 
-    Commas, slashes and brackets are replaced, and control characters escaped. A name that is empty or in use gets an underscore.
+    Commas, slashes and brackets are replaced, and control characters escaped. A name that is empty or in use gets an
+    underscore.
     Files of earlier versions have the control characters themselves, `is_escaped` False.
 
     Examples

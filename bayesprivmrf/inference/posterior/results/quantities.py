@@ -218,9 +218,9 @@ def quantity_of(
 def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
     """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
 
-    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of `Posterior.interval`
-    for the states after a step given those before it. Stationary distributions and times are those of that mean: they
-    fit the matrix that is printed, and a time may have an infinite mean over the draws.
+    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of
+    `Posterior.interval` for the states after a step given those before it. Stationary distributions and times are
+    those of that mean: they fit the matrix that is printed, and a time may have an infinite mean over the draws.
     """
     parts = asked.part(draws.finished.marginals)
     drawn, center = asked.function(parts), parts.mean(axis=(0, 1))

@@ -10,7 +10,14 @@ from typing import Any
 
 import pandas as pd
 
-from bayesprivmrf.cards import printable
+from bayesprivmrf.escapes import printable
+
+
+def as_escaped(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame with the same content and attributes that prints escapes."""
+    made = _EscapedFrame(frame)
+    made.attrs |= frame.attrs
+    return made
 
 
 def _text_of(write: Any, settings: dict[str, Any]) -> str | None:
@@ -27,16 +34,16 @@ def _text_of(write: Any, settings: dict[str, Any]) -> str | None:
     return None
 
 
-class EscapedFrame(pd.DataFrame):
+class _EscapedFrame(pd.DataFrame):
     """Data frame whose text and HTML have escapes in place of control characters."""
 
     @property
     def _constructor(self) -> Any:
-        return EscapedFrame
+        return _EscapedFrame
 
     @property
-    def _constructor_sliced(self) -> Any:
-        return EscapedSeries
+    def _constructor_sliced(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return _EscapedSeries
 
     def __repr__(self) -> str:
         return printable(super().__repr__(), keeps_lines=True)
@@ -54,16 +61,16 @@ class EscapedFrame(pd.DataFrame):
         return _text_of(super().to_html, {"buf": buf, **settings})
 
 
-class EscapedSeries(pd.Series):
-    """Column of an `EscapedFrame`."""
+class _EscapedSeries(pd.Series):
+    """Column of an `_EscapedFrame`."""
 
     @property
     def _constructor(self) -> Any:
-        return EscapedSeries
+        return _EscapedSeries
 
     @property
     def _constructor_expanddim(self) -> Any:
-        return EscapedFrame
+        return _EscapedFrame
 
     def __repr__(self) -> str:
         return printable(super().__repr__(), keeps_lines=True)
