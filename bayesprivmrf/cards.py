@@ -16,21 +16,21 @@ SIMULATED = "from SIMULATED noise: protects nobody"
 UNPROTECTED = "exact, unprotected"
 
 
-def escaped(frame: Any, texts: Iterable[object]) -> Any:
+def escaped(table: Any, texts: Iterable[object]) -> Any:
     """Return a data frame as it is, or, if a text in it has control characters, as one that prints their escapes.
 
     Parameters
     ----------
-    frame
+    table
         The data frame.
     texts
         Names, states and other text that the frame shows.
     """
     if not any(map(has_controls, texts)):
-        return frame
+        return table
     from bayesprivmrf.escaped_frames import as_escaped
 
-    return as_escaped(frame)
+    return as_escaped(table)
 
 
 def marked[T](made: T, is_simulated: bool) -> T:

@@ -13,14 +13,14 @@ import pandas as pd
 from bayesprivmrf.escapes import printable
 
 
-def as_escaped(frame: pd.DataFrame) -> pd.DataFrame:
+def as_escaped(table: pd.DataFrame) -> pd.DataFrame:
     """Return a frame with the same content and attributes that prints escapes."""
-    made = _EscapedFrame(frame)
-    made.attrs |= frame.attrs
+    made = _EscapedFrame(table)
+    made.attrs |= table.attrs
     return made
 
 
-def _text_of(write: Any, settings: dict[str, Any]) -> str | None:
+def text_of(write: Any, settings: dict[str, Any]) -> str | None:
     """Return the text that a method of pandas writes, escaped, or write it to the buffer in the settings."""
     buffer = settings.pop("buf", None)
     text = printable(write(**settings), keeps_lines=True)
@@ -54,11 +54,11 @@ class _EscapedFrame(pd.DataFrame):
 
     def to_string(self, buf: Any = None, **settings: Any) -> Any:
         """Return the frame as text, or write it to `buf`; settings are those of pandas."""
-        return _text_of(super().to_string, {"buf": buf, **settings})
+        return text_of(super().to_string, {"buf": buf, **settings})
 
     def to_html(self, buf: Any = None, **settings: Any) -> Any:
         """Return the frame as HTML, or write it to `buf`; settings are those of pandas."""
-        return _text_of(super().to_html, {"buf": buf, **settings})
+        return text_of(super().to_html, {"buf": buf, **settings})
 
 
 class _EscapedSeries(pd.Series):
@@ -77,4 +77,4 @@ class _EscapedSeries(pd.Series):
 
     def to_string(self, buf: Any = None, **settings: Any) -> Any:
         """Return the series as text, or write it to `buf`; settings are those of pandas."""
-        return _text_of(super().to_string, {"buf": buf, **settings})
+        return text_of(super().to_string, {"buf": buf, **settings})

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from bayesprivmrf.cards import card_html
+from bayesprivmrf.escaped_frames import text_of
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.privacy import PrivacyGuarantee
 
@@ -35,6 +36,10 @@ class Preview(pd.DataFrame):
 
     def __repr__(self) -> str:
         return printable(super().__repr__(), keeps_lines=True)
+
+    def to_string(self, buf: Any = None, **settings: Any) -> Any:
+        """Return the frame as text, or write it to `buf`; settings are those of pandas."""
+        return text_of(super().to_string, {"buf": buf, **settings})
 
     def _repr_html_(self) -> str:
         facts = [("status", "nothing read, no budget spent"), ("promise", self._promise)]
