@@ -156,3 +156,15 @@ def test_commands(folder, capsys, tmp_path):
             capsys.readouterr()
             continue
         require_escaped(*capsys.readouterr())
+
+
+def test_problems_assumptions_and_notes_of_restricted_and_contradicted_fits():
+    network = bpm.declare(STATES, CLIQUES, ordinal=[A, B])
+    noise, tables = bpm.noise.Laplace(1.0), {(A, B): np.full((2, 2), 50.0), (B, C): np.eye(2) * 100}
+    release = bpm.NoisyStatistics.from_tables(network, tables, noise=noise)
+    other = bpm.NoisyStatistics.from_tables(network, {**tables, (A, B): np.diag([190.0, 10.0])}, noise=noise)
+    with pytest.warns(errors.ConsistencyWarning) as caught:
+        fit = bpm.NoiseAwareMAP().fit([release, other])
+    assert fit.problems
+    require_escaped(*fit.problems, *fit.assumptions, *(str(one.message) for one in caught))
+    require_escaped(*fit.interval([A, C])["note"], fit)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.cards import escaped
+from bayesprivmrf.escapes import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +141,7 @@ def interval_frame(
         index=index,
     )
     levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
-    return escaped(frame, itertools.chain(index.names, *levels, set(frame["note"])))
+    return escaped(frame, itertools.chain(index.names, *levels))
 
 
 def point_status(status: Status) -> Status:
@@ -155,7 +156,7 @@ def status_and_note(marks: Sequence[Mark], status: Status, prefix: str) -> tuple
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
     # at most 20 words, by the contract of interval frames
-    text = _shortened(notes, 20 - bool(prefix))
+    text = printable(_shortened(notes, 20 - bool(prefix)))
     return worst.value, f"{prefix}; {text}" if prefix else text
 
 
