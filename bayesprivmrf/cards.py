@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import html
-import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.escapes import has_controls, printable
 
 # Mark of everything made from a release whose noise was drawn from a seeded generator
 SIMULATED = "from SIMULATED noise: protects nobody"
 
-# Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing
-_HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+# Mark of everything made from the data without noise
+UNPROTECTED = "exact, unprotected"
 
 
 # What has the methods that are looked for in results of other kinds
@@ -28,15 +29,21 @@ _ELSEWHERE = {
 }
 
 
-def printable(text: str) -> str:
-    r"""Return text on one line, with escapes for characters that would move a terminal's cursor or imitate a line.
+def escaped(table: Any, texts: Iterable[object]) -> Any:
+    """Return a data frame as it is, or, if a text in it has control characters, as one that prints their escapes.
 
-    Examples
-    --------
-    >>> printable("record\n\x1b[2J") == r"record\n\x1b[2J"
-    True
+    Parameters
+    ----------
+    table
+        The data frame.
+    texts
+        Names, states and other text that the frame shows.
     """
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    if not any(map(has_controls, texts)):
+        return table
+    from bayesprivmrf.escaped_frames import as_escaped
+
+    return as_escaped(table)
 
 
 def marked[T](made: T, is_simulated: bool) -> T:

@@ -18,6 +18,8 @@ from typing import Any
 
 import lazy_loader
 
+from bayesprivmrf.escapes import printable
+
 __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
@@ -60,6 +62,10 @@ class _Message:
         problem = args[0] if args else ""
         super().__init__(*([f"{problem}; {remedy}."] if remedy else args))
         self.at_command_line = f"{problem}; {option}." if option else str(self)
+
+    def __str__(self) -> str:
+        # names that a message quotes may come from a forged file
+        return printable(super().__str__(), keeps_lines=True)
 
 
 class BayesPrivMRFError(_Message, Exception):
@@ -111,6 +117,9 @@ class NewerFormatError(ReleaseFileError):
 
 class BayesPrivMRFWarning(UserWarning):
     """Base class of every warning of this package. No message quotes a value of the data."""
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), keeps_lines=True)
 
 
 class ConsistencyWarning(BayesPrivMRFWarning):

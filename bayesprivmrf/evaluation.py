@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cards import UNPROTECTED
 from bayesprivmrf.checks import instance_of, kind_of, object_with, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
@@ -159,7 +160,9 @@ def compare(
     pandas.DataFrame
         One row for each method, in the given order: mean held-out log-likelihood (nats per record),
         Kullback-Leibler divergence from the truth (nats), seconds of the fit, and its status. A score is NaN without
-        `holdout` or `truth`, and for a model that is too large for the exact score.
+        `holdout` or `truth`, and for a model that is too large for the exact score. With the result of
+        `bayesprivmrf.mechanisms.reference` among them, a column ``note`` names the rows that protect nobody. A table
+        from unprotected data has the mark in ``attrs["privacy"]``.
 
     Examples
     --------
@@ -187,7 +190,19 @@ def compare(
         with contextlib.suppress(ModelTooLargeError):
             if truth is not None:
                 table.loc[name, columns[1]] = kl_divergence(truth, solution)
-    return table.assign(status=[solution.status.value for solution in judged.values()])
+    table["status"] = [solution.status.value for solution in judged.values()]
+    is_reference = [_is_unprotected(solution) for solution in judged.values()]
+    if any(is_reference) or _is_unprotected(truth):
+        against = f"against {UNPROTECTED} data" if _is_unprotected(truth) else ""
+        table["note"] = [UNPROTECTED if own else against for own in is_reference]
+    if "note" in table or holdout is not None:
+        table.attrs["privacy"] = UNPROTECTED
+    return table
+
+
+def _is_unprotected(estimate: Any) -> bool:
+    """Return True for the result of `reference`, which is fitted to the data without noise."""
+    return isinstance(estimate, Solution) and estimate.is_unprotected
 
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:

@@ -1186,6 +1186,55 @@ def test_loopy_inference_without_a_method_takes_one_that_can(toy, capsys):
     assert json.loads(out)["method"] == "cgm"
 
 
+class Doubted:
+    """An estimator from outside: the naive one, whose fits are not trusted from epsilon 5 on."""
+
+    status = Status.NOT_TRUSTED
+
+    def fit(self, releases):
+        naive = bpm.NaiveMLE().fit(releases)
+        return replace(naive, status=self.status) if releases.guarantee.epsilon >= 5 else naive
+
+
+class Diverged(Doubted):
+    """The same, with fits that diverged."""
+
+    status = Status.DIVERGED
+
+
+@pytest.mark.parametrize("doubted", [Doubted, Diverged])
+def test_compare_neither_stars_nor_advises_a_fit_that_is_not_trusted(toy, capsys, install, doubted):
+    install("bayesprivmrf.estimators", {"doubted": doubted, "halved": Halved})
+    base = ("compare", "data.csv", "--model", "model.toml", "--seed", "3", "--epsilon", "2", "10")
+    _, out, _ = run(capsys, *base, "--methods", "uniform", "halved", "doubted")
+    rows = [line.split() for line in out.splitlines() if line.startswith(("halved", "doubted"))]
+    starred = {(row[0], row[1]): "*" in row for row in rows}
+    scores = {(row[0], row[1]): float(row[2]) for row in rows}
+    for epsilon in ("2", "10"):  # the doubted scores are the better ones
+        assert scores["doubted", epsilon] > scores["halved", epsilon]
+    assert starred == {
+        ("doubted", "2"): True, ("halved", "2"): False, ("doubted", "10"): False, ("halved", "10"): True
+    }  # fmt: skip
+    assert "Advice: halved predicts best" in out
+    _, out, _ = run(capsys, *base, "--methods", "doubted")
+    assert "Advice: each method that was scored at every budget has a fit that is not trusted" in out
+    assert "predicts best" not in out
+
+
+def test_compare_does_not_send_to_a_posterior_that_is_not_trusted(toy, capsys, monkeypatch):
+    fitted = compare.fitted
+
+    def stand_in(name, release, **given):
+        found = fitted("naive-mle", release, **given)
+        return replace(found, status=Status.NOT_TRUSTED) if name == "posterior" else found
+
+    monkeypatch.setattr(compare, "fitted", stand_in)
+    base = ("compare", "data.csv", "--model", "model.toml", "--seed", "3", "--epsilon", "2")
+    _, out, _ = run(capsys, *base, "--methods", "cgm", "posterior")
+    assert "predicts best over these budgets, so use it for a point estimate; the posterior" in out
+    assert "is not trusted at some of these budgets" in out
+
+
 class Interrupted:
     """A sampler from outside that was interrupted, and keeps its draws until then."""
 

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -6,9 +7,12 @@ import pytest
 from inference.conftest import AWKWARD, joint_states, log_joint, probabilities, specification
 from inference.posterior.drawn import drawn_posterior, release_of
 from inference.test_solution import solution_of
+from notebook import html_of
 
 import bayesprivmrf as bpm
+from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError
+from bayesprivmrf.mechanisms import LaplaceStatistics, reference
 
 
 def test_kl_divergence_matches_enumeration(awkward_pair):
@@ -193,3 +197,36 @@ def test_records_that_a_posterior_cannot_have_seen_are_refused_as_for_a_solution
     with pytest.raises(DataError):
         bpm.holdout_log_likelihood(posterior, records)
     assert math.isfinite(bpm.holdout_log_likelihood(posterior, records, other={"a": 1}))
+
+
+def test_what_involves_a_reference_is_marked_as_unprotected():
+    chain = bpm.markov_chain([0, 1], 3)
+    records = bpm.uniform_solution(chain).sample(200, rng=1)
+    exact, mark = reference(chain, records), "exact, unprotected"
+    network, fit = exact.network, bpm.NaiveMLE().fit(LaplaceStatistics(epsilon=1.0).release(chain, records))
+    assert network.graph["privacy"] == exact.marginal("x1").attrs["privacy"] == mark
+    assert "privacy" not in fit.network.graph
+    frame = sequences.transition_matrix(exact, step=1)
+    assert frame["note"].str.startswith("unprotected;").all()
+    for text in (repr(frame), frame.to_string(), html_of(frame)):
+        assert text.count("unprotected;") == len(frame)
+    table = bpm.compare({"fit": fit, "data": exact})
+    assert table["note"].tolist() == ["", mark]
+    for text in (repr(table), table.to_string(), html_of(table), table.to_csv()):
+        assert mark in text
+    against = bpm.compare({"fit": fit}, truth=exact)
+    assert against["note"].tolist() == [f"against {mark} data"]
+    assert table.attrs["privacy"] == against.attrs["privacy"] == mark
+    assert bpm.compare({"fit": fit}, holdout=records).attrs["privacy"] == mark
+    plain = bpm.compare({"fit": fit}, truth=bpm.uniform_solution(chain))
+    assert list(plain.columns) == ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+    assert not plain.attrs
+
+
+def test_the_text_of_an_interval_frame_shows_that_noise_was_simulated():
+    release = release_of(specification(*AWKWARD["tree"]))
+    simulated = replace(release, provenance=replace(release.provenance, simulated=True))
+    for fit in (bpm.NoiseAwareMAP().fit(simulated), drawn_posterior(simulated, 20)):
+        frame = fit.interval(["a", "b"])
+        for text in (repr(frame), frame.to_string(), html_of(frame), frame.to_csv()):
+            assert text.count("simulated;") == len(frame)

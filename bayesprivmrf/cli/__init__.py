@@ -13,10 +13,10 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy, settle
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.errors import BayesPrivMRFError, BayesPrivMRFWarning, ModelTooLargeError
+from bayesprivmrf.escapes import printable
 
 __all__ = ["guarded", "main"]
 

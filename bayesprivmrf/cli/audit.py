@@ -17,7 +17,7 @@ from bayesprivmrf.audit import AuditResult, audit, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
 from bayesprivmrf.audit.worst_case import Draw, exceeds
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.output import aligned, json_text, number
+from bayesprivmrf.cli.output import aligned, json_text, number, show
 from bayesprivmrf.cli.release import chosen_mechanism
 from bayesprivmrf.errors import ConsistencyWarning, DeclarationWarning, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms import available_mechanisms
@@ -65,15 +65,15 @@ def run(options: argparse.Namespace) -> int:
             "is_refuted": is_refuted,
             "seconds": seconds,
         }
-        print(json_text(whole))
+        show(json_text(whole))
     else:
         verdict = "Not refuted. This is not a proof: other data or more runs may refute the promise."
         if is_refuted:
             verdict = "REFUTED: the promise does not hold."
-        print(f"Promised: {statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
-        print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
+        show(f"Promised: {statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
+        show(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
         if not_audited:
-            print(f"Not audited, because they do not state their noise: {', '.join(not_audited)}.")
+            show(f"Not audited, because they do not state their noise: {', '.join(not_audited)}.")
     return 3 if is_refuted else 0
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
-from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
+from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark, show
 from bayesprivmrf.cli.release import recoded_records
 from bayesprivmrf.errors import (
     ArgumentError,
@@ -54,6 +54,8 @@ NOTE = (
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
 # warnings that any fit may give; each is shown once, with the fit that it is about
 _FIT_WARNINGS = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
+# statuses of fits that are neither starred nor advised, whatever they score: a check of the fit failed
+_UNTRUSTED = (Status.NOT_TRUSTED.value, Status.DIVERGED.value)
 # files in the folder of `--out`
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
@@ -98,18 +100,18 @@ def run(options: argparse.Namespace) -> None:
             picture.unlink(missing_ok=True)
             remark(f"\nNo {picture.name}: there is no score to draw.")
     if options.json:
-        print(written)
+        show(written)
         return
-    print(
+    show(
         f"{described['source']}: {described['variables']} variables, {described['cliques']} cliques, "
         f"{train:,} records to learn from, {test:,} held out, seed {seed}.\n{NOTE}\n"
     )
-    print(_table(results))
-    print(
+    show(_table(results))
+    show(
         "\nheld-out: log-likelihood of held-out records, nats per record, higher is better. lost: difference from "
-        "the non-private MLE. *: best at its epsilon, to the digits shown."
+        "the non-private MLE. *: best at its epsilon, to the digits shown, among fits that are trusted."
     )
-    print(_advice(results))
+    show(_advice(results))
     if folder is not None:
         remark(f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}.")
 
@@ -239,9 +241,13 @@ def _warnings_of(where: str) -> Iterator[None]:
 
 
 def _table(results: pd.DataFrame) -> str:
-    """Return the results as a plain table, with the loss against the non-private score, in nats, and a mark."""
+    """Return the results as a plain table, with the loss against the non-private score, in nats, and a mark.
+
+    The mark is for the best score at each epsilon among fits that can be trusted.
+    """
     score = results["holdout_log_likelihood"].astype(float)
-    best = score.groupby(results["epsilon"]).transform("max")  # NaN in rows without epsilon
+    may_win = score.where(~results["status"].isin(_UNTRUSTED))
+    best = may_win.groupby(results["epsilon"]).transform("max")  # NaN in rows without epsilon
     lost = score[results["method"] == "mle"].mean() - score
     rows = [
         [
@@ -253,7 +259,7 @@ def _table(results: pd.DataFrame) -> str:
             row["status"],
         ]
         for row, own, is_best in zip(
-            results.to_dict(orient="records"), lost, score.round(3) >= best.round(3), strict=True
+            results.to_dict(orient="records"), lost, may_win.round(3) >= best.round(3), strict=True
         )
     ]
     return aligned(["method", "epsilon", "held-out  ", "lost", "seconds", "status"], rows)
@@ -265,16 +271,28 @@ def _decimals(value: float, decimals: int) -> str:
 
 
 def _advice(results: pd.DataFrame) -> str:
-    """Return a sentence that names the method with the best mean score over the budgets, and when to use another."""
+    """Return a sentence that names the method with the best mean score over the budgets, and when to use another.
+
+    A method with a fit that is not trusted, at any budget, is not advised.
+    """
     private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
     if private.empty:
         return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
     scores: Any = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(["size", "mean"])
-    best = scores[scores["size"] == scores["size"].max()]["mean"].idxmax()
+    untrusted = results.loc[results["status"].isin(_UNTRUSTED), "method"]
+    advised = scores[(scores["size"] == scores["size"].max()) & ~scores.index.isin(untrusted)]
+    if advised.empty:
+        return (
+            "Advice: each method that was scored at every budget has a fit that is not trusted; use none of them as "
+            "it is, but spend more or declare smaller cliques."
+        )
+    best = advised["mean"].idxmax()
     found = f"Advice: {label(str(best))} predicts best over these budgets"
     if best == "posterior":
         return f"{found}, and its intervals account for the noise."
     point = f"{found}, so use it for a point estimate"
+    if "posterior" in set(untrusted):
+        return f"{point}; the posterior, which has intervals, is not trusted at some of these budgets."
     return f"{point}, and the posterior if you need intervals that account for the noise."
 
 

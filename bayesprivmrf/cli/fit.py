@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import require
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
@@ -29,8 +28,10 @@ from bayesprivmrf.cli.output import (
     listed,
     promised,
     remark,
+    show,
 )
 from bayesprivmrf.errors import ArgumentError, ForeignFileError, ModelTooLargeError
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.files import write_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
@@ -109,20 +110,20 @@ def run(options: argparse.Namespace) -> None:
             entry["given"] = [{"variable": name, "states": states} for name, states in given.items()]
         if moves is not None:
             entry["transitions"] = moves.to_dict("records")
-        print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
+        show(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
     else:
         text, statement = str(estimate), release.privacy_statement()
-        print(f"{text}\n" if statement in text else f"{text}\n\n{statement}\n")
+        show(f"{text}\n" if statement in text else f"{text}\n\n{statement}\n")
         if given:
-            print(f"Given {', '.join(printable(text) for text in options.given)}:")
-        print(_one_way(estimate, prob, given))
+            show(f"Given {', '.join(printable(text) for text in options.given)}:")
+        show(_one_way(estimate, prob, given))
         if moves is not None:
-            print(f"\nTransition matrix of every step:\n{_aligned_moves(moves)}")
+            show(f"\nTransition matrix of every step:\n{_aligned_moves(moves)}")
         if isinstance(estimate, RoundsSolution):
-            print(f"\n{trusted_tables(estimate)}")
+            show(f"\n{trusted_tables(estimate)}")
         if prob is not None:
             kind = f"sampled with seed {seed}" if is_posterior else "approximate"
-            print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
+            show(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         remark(f"\nWrote {written}{options.out}.")
 
@@ -171,11 +172,11 @@ def _fit_network(options: argparse.Namespace, release: Any) -> None:
             "guarantee": promised(release),
             "statement": release.privacy_statement(),
         }
-        print(json_text({**facts, "prob": options.prob, "seed": seed, **row}))
+        show(json_text({**facts, "prob": options.prob, "seed": seed, **row}))
         return
     shown = [cell if isinstance(cell, str) else f"{cell:.3f}" for cell in row.values()]
-    print(f"{release}\n\n{aligned(['coefficient', *row], [['beta', *shown]])}")
-    print(f"\nLower and upper: {100 * options.prob:.4g} % interval, simulated with seed {seed}.")
+    show(f"{release}\n\n{aligned(['coefficient', *row], [['beta', *shown]])}")
+    show(f"\nLower and upper: {100 * options.prob:.4g} % interval, simulated with seed {seed}.")
 
 
 def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
@@ -389,11 +390,11 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
             "total": model.total,
             "monomials": [{"variables": own, "coefficient": value} for own, value in coefficients],
         }
-        print(json_text(facts))
+        show(json_text(facts))
     else:
         largest = sorted(coefficients, key=lambda each: -abs(each[1]))[:10]
         rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in largest]
         table = aligned(["monomial", "coefficient"], rows)
-        print(f"{model}\n\nstatus: {model.status}\n\nLargest coefficients, nats:\n{table}")
+        show(f"{model}\n\nstatus: {model.status}\n\nLargest coefficients, nats:\n{table}")
     if target is not None:
         remark(f"\nWrote {target}, which bayesprivmrf.load_release reads.")

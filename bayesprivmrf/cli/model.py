@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from bayesprivmrf.cli.output import claim_file, json_text, remark
 from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.escapes import CONTROLS
 from bayesprivmrf.model.declaration_file import declaration_of
 from bayesprivmrf.readers.columns import csv_columns, or_near
 
@@ -94,5 +95,5 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, which has the escapes of JSON and one more."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Return a basic string of TOML, whose escapes are those of JSON; control characters beyond ASCII are escaped."""
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))

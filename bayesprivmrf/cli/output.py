@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.escapes import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -28,9 +28,14 @@ NO_KERNEL = (
 )
 
 
+def show(text: object) -> None:
+    """Print a result on standard output, with escapes for control characters of names from a forged file."""
+    print(printable(str(text), keeps_lines=True))
+
+
 def remark(text: str) -> None:
-    """Print a remark on standard error, apart from the result."""
-    print(text, file=sys.stderr)
+    """Print a remark on standard error, apart from the result, with the same escapes."""
+    print(printable(text, keeps_lines=True), file=sys.stderr)
 
 
 def refuse_to_replace(target: Path, sources: Sequence[str | None]) -> None:

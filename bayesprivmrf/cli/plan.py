@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory
+from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory, show
 from bayesprivmrf.cli.release import chosen_mechanism
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> None:
             f"\n\nExact inference {fits}: treewidth {cost.treewidth}, largest table {cells} cells, at most "
             f"{memory(cost.memory_bytes)} of the {limit} that inference may use."
         )
-    print(json_text(found) if options.json else text)
+    show(json_text(found) if options.json else text)
 
 
 def _learn(options: argparse.Namespace) -> None:
@@ -70,12 +70,12 @@ def _learn(options: argparse.Namespace) -> None:
     table = records_needed(variables, options.error, guarantee, width=width, **given)
     if options.json:
         rows = table.to_dict(orient="records")
-        print(json_text({"learn": options.learn, "guarantee": guarantee.as_dict(), "answers": rows}))
+        show(json_text({"learn": options.learn, "guarantee": guarantee.as_dict(), "answers": rows}))
         return
     names = ["kind", "records", "constant", "source"]
     cells = [table["kind"], [_count(*row) for row in table[["records", "low", "high"]].to_numpy()]]
     cells += [table["constant"], table["source"] + ": " + table["says"]]
-    print(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
+    show(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
 
 
 def _count(records: float, low: float, high: float) -> str:

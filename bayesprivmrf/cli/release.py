@@ -28,6 +28,7 @@ from bayesprivmrf.cli.output import (
     json_text,
     promised,
     remark,
+    show,
 )
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.kinds import is_listed
@@ -79,7 +80,7 @@ def run(options: argparse.Namespace) -> None:
         except ReleaseFileError:  # the package of this kind of release writes an unreadable file
             text = _as_text(release)
             remedy = "are all fields of the release: save them, and correct the package that made it."
-        print(text)
+        show(text)
         raise ReleaseFileError(
             f"{error} The budget is spent, and the lines on standard output {remedy}"
         ) from None
@@ -98,12 +99,12 @@ def run(options: argparse.Namespace) -> None:
             "versions": dict(provenance.versions),
             "total": getattr(release, "total", None),
         }
-        print(json_text(described | summary))
+        show(json_text(described | summary))
         return
-    print(release)
+    show(release)
     if "couplings" in summary:
-        print(f"\n{_description(release, summary, f'bayesprivmrf.load_release({str(target)!r})')}")
-        print(f"\n{_next_step(release, target)}")
+        show(f"\n{_description(release, summary, f'bayesprivmrf.load_release({str(target)!r})')}")
+        show(f"\n{_next_step(release, target)}")
 
 
 def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:

@@ -8,13 +8,16 @@ be trusted.
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cards import escaped
 from bayesprivmrf.checks import instance_of, number_array, require, truth
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.model.tables import free_names
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ def interval_frame(
     status: Status,
     marks: Sequence[Mark] = (),
     is_simulated: bool = False,
+    is_unprotected: bool = False,
 ) -> pd.DataFrame:
     """Return the frame of an interval, with the columns `estimate`, `lower`, `upper`, `status` and `note`.
 
@@ -118,12 +122,15 @@ def interval_frame(
         Remarks; the status of a row is the worst one that applies to it.
     is_simulated
         Whether the noise of a release behind the fit was seeded. Every note then begins with "simulated;".
+    is_unprotected
+        Whether the fit is of the data without noise. Every note then begins with "unprotected;".
     """
     import pandas as pd
 
     rows = len(instance_of("index", index, pd.Index, "be a pandas Index"))
     instance_of("status", status, Status, "be a Status")
-    truth("is_simulated", is_simulated)
+    prefix = "simulated" if truth("is_simulated", is_simulated) else ""
+    prefix = "unprotected" if truth("is_unprotected", is_unprotected) else prefix
     numbers = {"estimate": estimate, "lower": lower, "upper": upper}
     columns = {name: np.ravel(number_array(name, own)) for name, own in numbers.items()}
     for name, own in columns.items():
@@ -133,14 +140,14 @@ def interval_frame(
         instance_of("marks", mark, Mark, "hold marks", "write Mark(status, note)")
     applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
     said = [
-        status_and_note(
-            [mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, is_simulated
-        )
+        status_and_note([mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, prefix)
         for row in range(rows)
     ]
     columns = {name: np.broadcast_to(own, rows) for name, own in columns.items()}
     columns |= {"status": [row_status for row_status, _ in said], "note": [note for _, note in said]}
-    return pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
+    frame = pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
+    levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
+    return escaped(frame, itertools.chain(index.names, *levels))
 
 
 def point_status(status: Status) -> Status:
@@ -148,15 +155,15 @@ def point_status(status: Status) -> Status:
     return Status.CONVERGED if status is Status.STOPPED_EARLY else status
 
 
-def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:
-    """Return the worst status of a row, and its notes in at most 20 words, the worst first."""
+def status_and_note(marks: Sequence[Mark], status: Status, prefix: str) -> tuple[str, str]:
+    """Return the worst status of a row, and its notes in at most 20 words, the prefix and then the worst first."""
     given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
     ordered = sorted([*given, *marks], key=lambda mark: -list(RowStatus).index(mark.status))
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
     # at most 20 words, by the contract of interval frames
-    text = _shortened(notes, 20 - is_simulated)
-    return worst.value, f"simulated; {text}" if is_simulated else text
+    text = printable(_shortened(notes, 20 - bool(prefix)))
+    return worst.value, f"{prefix}; {text}" if prefix else text
 
 
 def _shortened(notes: Sequence[str], most: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
+from bayesprivmrf.cards import SIMULATED, Card, escaped, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.inference.interval_frame import POINT, Mark, Status, interval_frame
@@ -80,6 +81,8 @@ class Solution(Card):
     references: tuple[str, ...] = ()
     _evidence: Evidence | None = None  # the measurements of the fit, where it keeps them
 
+    is_unprotected: ClassVar[bool] = False
+    """True if the fit is of the data without noise, as that of `reference`."""
     _remedy_without_interval: ClassVar[str] = (
         "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
     )
@@ -253,12 +256,9 @@ class Solution(Card):
     def _marginal_table(self, query: Sequence[int], given: Condition) -> np.ndarray:
         """Return the marginal of variable positions, axes as asked, from a clique's table if one contains them."""
         model, is_exact = self.specification, self.inference == "exact"
+        if not is_exact:
+            clique_of(model, [*query, *given])
         is_held = parent(model.scopes, [*query, *given]) is not None
-        if not is_held and not is_exact:
-            raise ModelError(
-                "under loopy inference only variables of one clique, those in `given` included, have a joint "
-                "marginal; ask for such variables, or fit with inference='exact'."
-            )
         if is_held and not (given and is_exact):  # given what is rare, clamping loses no digit
             table = share_given(model.project(self.marginals.flat, [*query, *given]), len(query), given)
             if table is None:
@@ -321,7 +321,8 @@ class Solution(Card):
         for position, variable in enumerate(model.domain.variables):
             columns[variable] = plain_array(model.domain.states_of(variable))[codes[:, position]]
         frame = pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
-        return marked(frame, self.is_simulated)
+        texts = itertools.chain(model.domain.variables, *model.domain.states)
+        return marked(escaped(frame, texts), self.is_simulated)
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
         """Draw records as codes of states, shape (size, p)."""
@@ -352,6 +353,23 @@ class Solution(Card):
     @property
     def _mark(self) -> str:
         return SIMULATED if self.is_simulated else ""
+
+
+def clique_of(model: ModelSpecification, variables: Sequence[int]) -> int:
+    """Return the position of the first clique that holds some variables, for the tables of loopy inference.
+
+    Raises
+    ------
+    ModelError
+        No clique holds them together.
+    """
+    home = parent(model.scopes, variables)
+    if home is None:
+        raise ModelError(
+            "under loopy inference only variables of one clique, those in `given` included, have a joint "
+            "marginal; ask for such variables, or fit with inference='exact'."
+        )
+    return home
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:

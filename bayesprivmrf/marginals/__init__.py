@@ -28,7 +28,7 @@ from bayesprivmrf.marginals.layout import (
 )
 from bayesprivmrf.marginals.lowering import forecast, plan
 from bayesprivmrf.marginals.planning import BucketTree
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, parent, project
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
@@ -146,7 +146,8 @@ def marginal_of(
 ) -> FloatArray:
     """Return the joint marginal of any set of variables, if wanted given states of other variables.
 
-    The variables need not lie in one factor.
+    The variables need not lie in one factor, except under loopy belief propagation, which has joint tables of factors
+    alone.
 
     Parameters
     ----------
@@ -169,7 +170,8 @@ def marginal_of(
         The model or the joint table exceeds the limit. A clique with the whole query may exceed it, if it fits once
         some variables of the query, with at most 4,096 joint states, are fixed at one joint state after another.
     ModelError, ArgumentError
-        An argument does not fit the model, or has the wrong type.
+        An argument does not fit the model, or has the wrong type; or `kind` is ``"loopy"``, and several variables are
+        asked for that no factor contains together.
 
     Returns
     -------
@@ -207,6 +209,18 @@ def _joint(
 ) -> FloatArray:
     """Return a joint marginal by adding its variables to the model as a clique."""
     scopes = (*layout.scopes, query)
+    # loopy belief propagation would answer with the product of the margins: read the belief of a factor instead
+    if kind == "loopy" and len(query) > 1:
+        Layout.build(layout.cardinalities, scopes)  # refuses variables that are repeated or do not exist
+        home = parent(layout.scopes, query)
+        if home is None:
+            raise ModelError(
+                "`query` must be variables of one factor under loopy belief propagation, got variables that no "
+                'factor contains together; use kind="exact".'
+            )
+        engine = marginal_engine(layout.cardinalities, layout.scopes, kind=kind, memory_limit=memory_limit)
+        beliefs = layout.tables(engine.marginals(theta)[1])
+        return project(beliefs[home], layout.scopes[home], query)
     engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - layout.size)]))
     return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])

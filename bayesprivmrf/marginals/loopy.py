@@ -222,8 +222,6 @@ class LoopyEngine(MarginalEngine):
     propagation algorithms, IEEE Transactions on Information Theory 51(7), 2005, equations (16)-(22).
     """
 
-    is_exact = False  # although it is exact on forests
-
     # largest change of a message at convergence, for messages with maximum one
     tolerance = 1e-11
     # largest number of sweeps
@@ -250,9 +248,11 @@ class LoopyEngine(MarginalEngine):
         )
         # states of one factor's variables together, or of one variable: the width of the buffers
         self._width = max([1, *cards, *(sum(cards[v] for v in scope) for scope in reduced)])
-        # weight of the old message's logarithm in the new one: none on a forest of factors and variables
+        # exact on a forest of factors and variables
         links = [(v, len(cards) + f) for f, scope in enumerate(reduced) for v in scope]
-        self._damping = 0.0 if not links or nx.is_forest(nx.Graph(links)) else 0.3
+        self.is_exact = not links or nx.is_forest(nx.Graph(links))
+        # weight of the old message's logarithm in the new one, where messages go round in cycles
+        self._damping = 0.0 if self.is_exact else 0.3
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return Bethe's A(θ), in nats."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from bayesprivmrf.cards import UNPROTECTED as EXACT
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.inference import NaiveMLE, Solution
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws
@@ -186,10 +188,11 @@ class ExactStatistics(StatisticsMechanism):
 class Reference(Solution):
     """Maximum likelihood estimate from unprotected data, as `reference` returns it.
 
-    The printed form, the marginals and the samples are marked as unprotected.
+    The printed form, the marginals, the samples and the network are marked as unprotected.
     """
 
     guarantee: ClassVar[None] = None
+    is_unprotected: ClassVar[bool] = True
 
     @property
     def _mark(self) -> str:
@@ -211,9 +214,12 @@ class Reference(Solution):
         records.attrs["privacy"] = EXACT
         return records
 
-
-# Mark of all results from the data without noise
-EXACT = "exact, unprotected"
+    @cached_property
+    def network(self) -> DiscreteMarkovNetwork:
+        """Pgmpy network with exactly this distribution; ``graph["privacy"]`` is the mark."""
+        network = super().network
+        network.graph["privacy"] = EXACT
+        return network
 
 
 def reference(

@@ -6,7 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from bayesprivmrf.cards import card_html, printable
+from bayesprivmrf.cards import card_html
+from bayesprivmrf.escaped_frames import text_of
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 
@@ -32,10 +34,17 @@ class Preview(pd.DataFrame):
     def _constructor(self) -> Any:
         return pd.DataFrame
 
+    def __repr__(self) -> str:
+        return printable(super().__repr__(), keeps_lines=True)
+
+    def to_string(self, buf: Any = None, **settings: Any) -> Any:
+        """Return the frame as text, or write it to `buf`; settings are those of pandas."""
+        return text_of(super().to_string, {"buf": buf, **settings})
+
     def _repr_html_(self) -> str:
         facts = [("status", "nothing read, no budget spent"), ("promise", self._promise)]
         facts += [(str(name).replace("_", " "), _text(value)) for name, value in self.attrs.items()]
-        rows = super()._repr_html_() or ""
+        rows = printable(super()._repr_html_() or "", keeps_lines=True)
         unit = "steps" if "step" in self else "measurements"
         table = f"<details open><summary>{len(self)} {unit}</summary>{rows}</details>"
         return card_html(f"Preview of {self._mechanism}", "", facts, folded=table)

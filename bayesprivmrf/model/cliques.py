@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import printable
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed, require_fit
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import Clique, FloatArray, parent

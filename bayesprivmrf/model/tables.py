@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import bare_array, whole_number
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed, require_fit
 from bayesprivmrf.model.labels import aligned
 
@@ -288,10 +289,18 @@ def free_names(names: Iterable[Any], taken: Collection[str]) -> list[Any]:
 def axis_names(domain: Domain) -> tuple[str, ...]:
     """Return the text of each variable's name, which names its axis in tables; these texts are distinct.
 
+    Control characters are escaped, because xarray prints these names as they are.
+
     Examples
     --------
     >>> from bayesprivmrf.model import Domain
     >>> axis_names(Domain.from_states({0: [3, 1], "a": [0, 1]}))
     ('0', 'a')
     """
-    return tuple(str(variable) for variable in domain.variables)
+    names: list[str] = []
+    for variable in domain.variables:
+        name = printable(str(variable))
+        while name in names:  # an escape may imitate another name
+            name += "_"
+        names.append(name)
+    return tuple(names)

@@ -10,9 +10,9 @@ from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import instance_of, positive_finite, probability, require, truth
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.escapes import printable
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from bayesprivmrf.cards import Card, printable
+from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_number
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError, warn_caller
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import labels_version

@@ -8,7 +8,7 @@ import pytest
 from marginals.models import AWKWARD, brute
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, loopy, marginal_engine
+from bayesprivmrf.marginals import Layout, loopy, marginal_engine, marginal_of
 
 FORESTS = ("empty model", "no variables, an empty scope", "one variable", "one variable in no scope", "one state",
            "tree", "disconnected", "isolated, with and without a scope", "hub")  # fmt: skip
@@ -77,3 +77,33 @@ def test_an_unsettled_run_says_so():
     assert not is_converged
     assert iterations == 2
     assert np.all(np.isfinite(mu))
+
+
+def test_a_joint_marginal_is_the_belief_of_a_factor_and_never_a_product_of_margins():
+    cards, ring = (2, 3, 2, 2), [(0, 1), (1, 2), (2, 3), (3, 0)]
+    engine = marginal_engine(cards, ring, kind="loopy")
+    theta = np.random.default_rng(4).normal(size=engine.size)
+    beliefs = engine.marginals(theta)[1]
+    table = beliefs[:6].reshape(2, 3)
+    np.testing.assert_allclose(marginal_of(cards, ring, theta, (0, 1), kind="loopy"), table, atol=1e-12)
+    np.testing.assert_allclose(marginal_of(cards, ring, theta, (1, 0), kind="loopy"), table.T, atol=1e-12)
+    np.testing.assert_allclose(
+        marginal_of(cards, ring, theta, (1,), kind="loopy"), table.sum(axis=0), atol=1e-9
+    )
+    np.testing.assert_allclose(marginal_of((*cards, 2), ring, theta, (4,), kind="loopy"), [0.5, 0.5])
+    assert np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0))).max() > 0.01
+    for query, words in (
+        ((0, 2), "variables of one factor"),
+        ((1, 1), "each variable once"),
+        ((0, 9), "name variables"),
+    ):
+        with pytest.raises(ModelError, match=words):
+            marginal_of(cards, ring, theta, query, kind="loopy")
+
+
+def test_the_engine_knows_where_it_is_exact():
+    assert marginal_engine((2, 2, 2), [(0, 1), (1, 2)], kind="loopy").is_exact
+    assert not marginal_engine((2, 2, 2), [(0, 1), (1, 2), (2, 0)], kind="loopy").is_exact
+    # two factors that share two variables make a cycle, unless one of these has a single state
+    assert not marginal_engine((2, 2, 2, 2), [(0, 1, 2), (1, 2, 3)], kind="loopy").is_exact
+    assert marginal_engine((2, 2, 1, 2), [(0, 1, 2), (1, 2, 3)], kind="loopy").is_exact

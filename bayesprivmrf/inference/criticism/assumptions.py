@@ -16,6 +16,7 @@ from itertools import chain, combinations
 
 import numpy as np
 
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.model import ModelSpecification
@@ -57,7 +58,7 @@ def model_assumptions(
         f"Differences between areas of level {one.name} of {one.variable} have a common scale."
         for one in model.levels
     ]
-    return (
+    sentences = (
         *of_records,
         *(f"{one[0].upper()}{one[1:]}." for one in _restrictions(model, [*everything, *everything])),
         *smooth,
@@ -65,6 +66,7 @@ def model_assumptions(
         *independences,
         "The records are a simple random sample of the population.",
     )
+    return tuple(map(printable, sentences))
 
 
 def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:

@@ -43,6 +43,7 @@ from scipy.linalg import LinAlgError
 from scipy.special import chdtrc
 
 from bayesprivmrf.errors import ConsistencyWarning, warn_caller
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
 from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
@@ -350,7 +351,7 @@ def contradictions(
     if (found := disagreement(evidence)) is not None:
         stats["margin_tail"], problem = found
         if problem:  # then no model fits
-            return (problem,), stats
+            return (printable(problem),), stats
     if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return (), stats
     model = evidence.specification
@@ -366,7 +367,8 @@ def contradictions(
     if misfit is None:
         return (), stats
     stats |= misfit.stats
-    return ((contradicted(evidence, misfit, restrictions(model)),) if misfit.is_real else ()), stats
+    problems = (printable(contradicted(evidence, misfit, restrictions(model))),) if misfit.is_real else ()
+    return problems, stats
 
 
 def restrictions(model: ModelSpecification) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning, warn_caller
+from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
@@ -45,6 +45,9 @@ from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
     import pandas as pd
+
+# Mark of every row where factors and variables form a cycle: Bethe's approximation has an error, of unknown size
+_LOOPY = Mark(RowStatus.MODEL, "loopy inference, whose error here is not known")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,8 +86,8 @@ class NoiseAwareSolution(Solution):
             scores or waves.
         given
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
-            probabilities are conditional on them. A set means that the variable is in one of these states. Neither
-            loopy inference nor a query takes any.
+            probabilities are conditional on them. A set means that the variable is in one of these states. A query
+            takes none, and under loopy inference one clique must hold all variables.
 
         Returns
         -------
@@ -93,14 +96,16 @@ class NoiseAwareSolution(Solution):
             a row for each answer, by its label: the mean contribution of one record of the population. The status is
             a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
             normal approximation is poor. It is ``"model"`` in rows that no measurement determines. Their note names
-            the declared independences, ties or scores that they rest on. A variable with the name of a column gets an
-            underscore, so that ``reset_index`` and files keep both. In CSV files pandas leaves out the name of an
-            index that is 0, unless ``reset_index`` has made it a column.
+            the declared independences, ties or scores that they rest on. Under loopy inference it is ``"model"``
+            in every row, unless cliques and variables form a forest, where loopy inference is exact. A variable with
+            the name of a column gets an underscore, so that ``reset_index`` and files keep both. In CSV files pandas
+            leaves out the name of an index that is 0, unless ``reset_index`` has made it a column.
 
         Raises
         ------
         ModelError
-            A variable is unknown or repeated, the given states cannot occur, or `given` meets loopy inference.
+            A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
+            contains all variables, those in `given` included.
         ArgumentError
             An argument is out of range, or `given` comes with a query or with ``of="records"``.
 
@@ -119,12 +124,7 @@ class NoiseAwareSolution(Solution):
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        if asked.given and self.inference != "exact":
-            raise ModelError(
-                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
-            )
-        potentials = means.evidence.family.potentials(mode.coordinates)
-        answers = answers_per_record(asked, potentials, self.inference, means.effects.pull_back)
+        answers = answers_per_record(asked, self.potentials.flat, self.inference, means.effects.pull_back)
         if of == "records":
             is_told = (
                 asked.bound is not None or parent(self.specification.scopes, asked.variables) is not None
@@ -136,8 +136,10 @@ class NoiseAwareSolution(Solution):
             estimates, errors = answers.values, standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
         is_poor = ~(errors <= LARGEST_ERROR)
-        poor = Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)
-        return self._framed(asked, estimates, lower, upper, [poor])
+        marks = [Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)]
+        if not self._engine().is_exact:
+            marks.append(_LOOPY)
+        return self._framed(asked, estimates, lower, upper, marks)
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         if self.inference != "exact":

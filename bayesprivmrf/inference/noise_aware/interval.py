@@ -15,6 +15,10 @@ has the same derivative. A query's answer per record, the sum of the query's wei
 has the derivative that the sum has; it lies between the least and the greatest answer l and h of one record, in place
 of 0 and 1, and the interval is normal on the scale of :math:`\log \frac{a - l}{h - a}`.
 
+Loopy inference has beliefs of cliques alone. The variables, and those given, must lie in one clique. With b the
+beliefs of its cells, the probability is :math:`p = \sum_{cell} b / \sum_{given} b`, and its derivative is that of the
+ratio.
+
 Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on them, where its matrix is
 formed; for larger models they count as rounded to whole numbers.
 
@@ -67,10 +71,11 @@ from bayesprivmrf.inference.noise_aware.curvature import (
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
-from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
+from bayesprivmrf.inference.solution import clique_of
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, MarginalEngine, clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.domain import given_error
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, cells_within
 
 # Standard error of log-odds above which the normal approximation is doubtful
 LARGEST_ERROR = 0.15
@@ -119,6 +124,8 @@ def answers_per_record(
     from scipy.sparse import eye_array
 
     model, engine = asked.evidence.specification, asked.evidence.engine(inference)
+    if asked.bound is None and inference != "exact":
+        return _by_beliefs(asked, potentials, engine, by_coordinates)
     whole = held = potentials
     if asked.bound is not None:
         weights: Any = asked.bound.in_cliques
@@ -130,8 +137,7 @@ def answers_per_record(
         whole = np.append(potentials, inner)
         held = np.append(clamped(model.cardinalities, model.scopes, potentials, asked.given), inner)
     size = weights.shape[0]
-    remedy = "ask for fewer answers at a time"
-    require_memory(f"derivatives of {size:,} answers", 8.0 * size * model.size, remedy, DEFAULT_MEMORY_LIMIT)
+    _require_memory_of_derivatives(size, model.size)
     try:
         log_partition, marginals, product = engine.linearize(held)
     except ImpossibleError:
@@ -148,6 +154,51 @@ def answers_per_record(
     if asked.given:
         single = single / float(np.exp(log_partition - engine.log_partition(whole)))
     return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0))
+
+
+def _require_memory_of_derivatives(answers: int, cells: int) -> None:
+    """Raise an error if the derivatives of so many answers by the potentials would not fit in memory."""
+    remedy = "ask for fewer answers at a time"
+    require_memory(f"derivatives of {answers:,} answers", 8.0 * answers * cells, remedy, DEFAULT_MEMORY_LIMIT)
+
+
+def _by_beliefs(
+    asked: Asked,
+    potentials: FloatArray,
+    engine: MarginalEngine,
+    by_coordinates: Callable[[FloatArray], FloatArray],
+) -> AnswersPerRecord:
+    """Return the probabilities of the joint states that were asked for from the beliefs of a clique that holds them.
+
+    A table that is added to the factors is no substitute: its belief under loopy inference is the product of its
+    margins, because no message carries the dependence of two variables.
+    """
+    from scipy.sparse import csr_array
+
+    model = asked.evidence.specification
+    home = clique_of(model, [*asked.variables, *asked.given])
+    scope, start = model.scopes[home], model.offsets[home]
+    # the row of each cell of the clique, and whether it has the states given
+    row_of = cells_within(model.cardinalities, asked.variables, scope)
+    is_given = np.ones(row_of.size, dtype=bool)
+    for variable, codes in asked.given.items():
+        is_given &= np.isin(cells_within(model.cardinalities, (variable,), scope), codes)
+    columns = start + np.flatnonzero(is_given)
+    size = len(asked.index)
+    weights = csr_array((np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size))
+    _require_memory_of_derivatives(size, model.size)
+    _, beliefs, product = engine.linearize(potentials)
+    joint = weights @ beliefs
+    mass = float(joint.sum())
+    if not mass > 0:
+        raise given_error(model.domain, asked.given)
+    values = joint / mass
+    changes = np.array([product(weights[[row]].toarray()[0]) for row in range(size)])
+    # derivative of a ratio: (joint' - p mass') / mass, where mass' is 0 if nothing is given
+    if asked.given:
+        changes = (changes - np.outer(values, changes.sum(axis=0))) / mass
+    rows = np.array([by_coordinates(change) for change in changes])
+    return AnswersPerRecord(values=values, rows=rows, single=values * (1 - values) / mass)
 
 
 def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:

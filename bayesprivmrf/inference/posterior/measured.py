@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.forest import JunctionForest
@@ -21,10 +22,12 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseDistribution
 
 
-def dimension_names(domain: Domain) -> tuple[str, ...]:
+def dimension_names(domain: Domain, *, is_escaped: bool = True) -> tuple[str, ...]:
     """Return the name of each variable's dimension: ``str(variable)``, changed only if that would not work.
 
-    Commas, slashes and brackets are replaced. A name that is empty or in use gets an underscore.
+    Commas, slashes and brackets are replaced, and control characters escaped. A name that is empty or in use gets an
+    underscore.
+    Files of earlier versions have the control characters themselves, `is_escaped` False.
 
     Examples
     --------
@@ -39,6 +42,7 @@ def dimension_names(domain: Domain) -> tuple[str, ...]:
     names: list[str] = []
     for own in map(str, domain.variables):
         name = own.translate(replaced)
+        name = printable(name) if is_escaped else name
         while not name or name in taken or name in names or (name != own and name in declared):
             name += "_"
         names.append(name)
@@ -47,7 +51,7 @@ def dimension_names(domain: Domain) -> tuple[str, ...]:
 
 def state_labels(domain: Domain, position: int) -> np.ndarray:
     """Return the states of a variable as text, in declared order."""
-    return np.array([str(state) for state in domain.states[position]], dtype=object)
+    return np.array([printable(str(state)) for state in domain.states[position]], dtype=object)
 
 
 def table_name(kind: str, names: Sequence[str], scope: Sequence[int]) -> str:

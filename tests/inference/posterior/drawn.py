@@ -58,7 +58,7 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         sampled_as((1, size)),
         prior=finished if with_prior else None,
         rng=np.random.default_rng(seed),
-        attributes={"status": "converged"},
+        attributes={"status": "converged", "simulated": int(evidence.is_simulated)},
     )
     return Posterior(
         tree=tree,

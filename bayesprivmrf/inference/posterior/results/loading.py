@@ -173,6 +173,8 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
     if found["effects"].shape[-1] not in sizes:
         raise ReleaseFileError("its effects are not those of its model")
     names = dimension_names(model.domain)
+    if any(table_name("marginal", names, scope) not in tree["posterior"] for scope in model.scopes):
+        names = dimension_names(model.domain, is_escaped=False)
     for kind, field in (("marginal", "marginals"), ("counts", "counts")):
         parts = [np.zeros((*lead, 0))]
         for scope, shape in zip(model.scopes, model.shapes, strict=True):

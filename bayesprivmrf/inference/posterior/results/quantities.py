@@ -1,5 +1,10 @@
 r"""Answers from posterior draws: credible intervals of joint states, queries and functions; a summary; the edges.
 
+**Estimates.** The estimate of an interval is the mean over the draws whose quantiles are its limits. It is therefore
+the number that `Posterior.marginal` gives for the same variables, and for counts of the records the mean of the
+latent counts, each rounded to whole records. A function of a chain is taken at the mean of what it depends on
+(`chain_bounds`).
+
 **Rows that the prior decides.** Raise the prior of one part of the model, the rows of a clique or one effect, to the
 power λ. At λ = 1, to first order in log λ, the posterior mean of a quantity q moves by cov(q, log prior). In
 posterior standard deviations of q this is
@@ -27,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cards import Card, card_html
+from bayesprivmrf.cards import Card, card_html, escaped
 from bayesprivmrf.checks import at_least, require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning, warn_caller
 from bayesprivmrf.inference.asked import Asked, coverage
@@ -256,12 +261,14 @@ def quantity_of(
 
 
 def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
-    """Return a function of a Markov chain, with limits from the quantiles of its draws."""
-    flat = draws.finished.marginals
-    parts = asked.part(flat)
-    drawn, center = asked.function(parts), asked.part(flat.mean(axis=(0, 1)))
-    if draws.model.shares_transitions:
-        center = parts.mean(axis=(0, 1))
+    """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
+
+    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of
+    `Posterior.interval` for the states after a step given those before it. Stationary distributions and times are
+    those of that mean: they fit the matrix that is printed, and a time may have an infinite mean over the draws.
+    """
+    parts = asked.part(draws.finished.marginals)
+    drawn, center = asked.function(parts), parts.mean(axis=(0, 1))
     lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
     return Bounds(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
 
@@ -393,4 +400,5 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
             "empty cells; fit LatentCounts(formulation='log-linear'), which shrinks effects that have no support."
         )
         warn_caller(message, PriorWarning)
-    return frame.sort_values("probability", ascending=False, kind="stable")
+    ordered = frame.sort_values("probability", ascending=False, kind="stable")
+    return escaped(ordered, model.domain.variables)
