@@ -144,8 +144,11 @@ def written_beside(
     try:
         with os.fdopen(handle, "w+b", buffering=0) as raw:
             writer = _Writer(raw)
-            yield writer
-            writer.settle()
+            try:
+                yield writer
+            finally:
+                # after a failed write HDF5 can read back what was never written, and raise an error of its own
+                writer.settle()
         # some systems cannot rename an open file
         os.chmod(name, mode)
         put(name, target)
