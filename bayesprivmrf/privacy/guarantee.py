@@ -260,7 +260,7 @@ class PrivacyGuarantee:
         return made
 
 
-# Ending of a privacy unit whose neighbors stay in one of several groups
+# End of the name of a privacy unit that stays in its group in all neighboring data
 WITHIN_GROUP = " within its group"
 
 
@@ -355,13 +355,16 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
 def _of_disjoint_groups(guarantees: Sequence[PrivacyGuarantee]) -> PrivacyGuarantee:
     """Return the joint guarantee of releases of disjoint groups, whose relation, unit and form are equal."""
     first = guarantees[0]
-    keeps_group = first.adjacency is Adjacency.REPLACE_ONE and not first.unit.endswith(WITHIN_GROUP)
-    largest = {
-        name: max(stated)
-        for name in ("epsilon", "delta", "rho")
-        if (stated := [value for each in guarantees if (value := getattr(each, name)) is not None])
-    }
-    return replace(first, unit=first.unit + WITHIN_GROUP * keeps_group, **largest)
+    unit = first.unit
+    if first.adjacency is Adjacency.REPLACE_ONE and not unit.endswith(WITHIN_GROUP):
+        unit += WITHIN_GROUP
+    largest: dict[str, Any] = {}
+    for name in ("epsilon", "delta", "rho"):
+        values = [getattr(each, name) for each in guarantees]
+        stated = [value for value in values if value is not None]
+        if stated:
+            largest[name] = max(stated)
+    return replace(first, unit=unit, **largest)
 
 
 def _shown(value: float | None) -> str:

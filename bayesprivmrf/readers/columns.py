@@ -117,7 +117,7 @@ def or_near(name: str, known: Iterable[str]) -> str:
     return "" if found is None else f"; {found!r} is similar"
 
 
-# What to do about a missing column
+# Remedy for a missing column, for example where a title is above the header
 _HEADER = "the first line of a file holds the names of its columns, with no title above it"
 
 

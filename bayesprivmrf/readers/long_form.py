@@ -190,9 +190,7 @@ def _named(
     names = {name: str(called.get(name, name)) for name in wanted}
     for name, variable in variables.items():
         is_there = name == variable or names[name] in found
-        must = (
-            f"have a column {names[name]!r} for the variable {variable!r}, because {variable!r} means another"
-        )
+        must = f"have a column {names[name]!r} for the variable {variable!r}, which is called like another column"
         remedy = f"rename it, or map {name!r} to it in `columns`"
         require(is_there, "the noisy counts", must, "none", remedy, error=DataError)
     named = chosen_columns("the noisy counts", found, names, {"value", *called})
@@ -247,7 +245,8 @@ def _places(
     places = []
     for row, entry in enumerate(entries, start=1):
         text = "" if is_missing(entry) else str(entry).strip()
-        if is_summed if not text else (isinstance(entry, str) and text == everything):
+        is_mark = isinstance(entry, str) and text == everything
+        if is_mark or (not text and is_summed):
             places.append(None)
             continue
         place = (known.get(label_key(entry)) or known.get(text)) if text else empty

@@ -25,6 +25,10 @@ _COUNT_ALL_RECORDS = {"LaplaceStatistics", "GaussianStatistics", "SelectMeasure"
 _LEAST_SHARE = 1e-6
 # Largest epsilon that is compared with a single cell; a larger one hides nothing, and its exponential may overflow
 _LARGEST_EPSILON = 50.0
+# Largest relative excess of a cost over its promise that rounding may cause
+_ROUNDING = 1e-6
+# Number of terms of a sum of tail probabilities of discrete noise; more are not needed for small scales
+_TAIL_TERMS = 49
 
 
 class Doubt(NamedTuple):
@@ -97,12 +101,12 @@ def _plainer_than_promised(
             continue
         gap, below = _plainness(law)
         if guarantee.rho is not None:
-            is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + 1e-6)
+            is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + _ROUNDING)
         else:
             assert guarantee.epsilon is not None
             is_large = guarantee.epsilon > _LARGEST_EPSILON
             most = math.inf if is_large else math.expm1(guarantee.epsilon) * below + guarantee.delta
-            is_kept = share * gap <= most * (1 + 1e-6)
+            is_kept = share * gap <= most * (1 + _ROUNDING)
         if not is_kept:
             name = f"{law.name} noise of scale {law.scale:.4g}"
             return f"the release promises {_numbers(guarantee)}, but {name} in a cell shows more of a record"
@@ -114,7 +118,8 @@ def _plainness(law: NoiseDistribution) -> tuple[float, float]:
     if law.is_discrete:
         gap = math.exp(float(law.log_density(0)))
         # the difference cancels if the scale is small, and the sum lacks terms if it is large
-        return gap, max((1 - gap) / 2, float(np.exp(law.log_density(np.arange(1, 50))).sum()))
+        by_terms = float(np.exp(law.log_density(np.arange(1, _TAIL_TERMS + 1))).sum())
+        return gap, max((1 - gap) / 2, by_terms)
     if law.kernel == "absolute":
         return -math.expm1(-1 / law.scale) / 2, math.exp(-1 / law.scale) / 2
     place = 1 / (law.scale * math.sqrt(2))
@@ -124,9 +129,8 @@ def _plainness(law: NoiseDistribution) -> tuple[float, float]:
 def _numbers(guarantee: PrivacyGuarantee) -> str:
     if guarantee.rho is not None:
         return f"rho = {guarantee.rho:.4g}"
-    return f"epsilon = {guarantee.epsilon:.4g}" + (
-        f", delta = {guarantee.delta:.4g}" if guarantee.delta else ""
-    )
+    text = f"epsilon = {guarantee.epsilon:.4g}"
+    return f"{text}, delta = {guarantee.delta:.4g}" if guarantee.delta else text
 
 
 def _dearer_than_promised(
@@ -171,7 +175,7 @@ def _dearer_than_promised(
     else:
         power = sum(moved / each.scale**norm for each in noise)
     cost = power / norm
-    if cost <= promised * (1 + 1e-6):
+    if cost <= promised * (1 + _ROUNDING):
         return None
     return f"the release promises {_numbers(guarantee)}, but its noise alone costs {cost:.4g}"
 

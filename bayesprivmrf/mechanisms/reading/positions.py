@@ -1,4 +1,4 @@
-"""Order of the values of a user's column, which is total over every type that is let in.
+"""Total order of the values in a user's column, for every type that is accepted.
 
 `exact_value` gives values one exact and transitive equality, and `positions_of` gives the positions of events one
 order. Both matter for privacy. A comparison that is not transitive, such as that of ``np.float32(2**24)`` with whole
@@ -29,6 +29,7 @@ from bayesprivmrf.model.tables import IntArray
 _EXACT = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 # most digits before or after the point of a decimal number that becomes a fraction; each number takes as many bytes
 _DIGITS = 400
+# kinds of positions, for messages
 _KINDS = "numbers, dates, times, periods or ordered categories"
 
 
@@ -127,7 +128,8 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     DataError
         A position is not declared; or the values have no total order, such as text, or values of several kinds.
     """
-    what, dtype = f"column {name!r}", series.dtype
+    what = f"column {name!r}"
+    dtype = series.dtype
     if order is None and (codes := _category_codes(series)) is not None:
         return Positions(keys=codes, steps=codes)
     if order is None and type_name(dtype) not in {"Int128", "UInt128"}:
@@ -148,10 +150,8 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     values = [exact_value(value) for value in distinct]
     if order is not None:
         places = [order.places.get(label_key(value), -1) for value in values]
-        must, seen = (
-            f"hold only positions that `{order.argument}` lists",
-            "another value, or one of another type",
-        )
+        must = f"hold only positions that `{order.argument}` lists"
+        seen = "another value, or one of another type"
         remedy = "list all of them as order=[...], with values of the column's type"
         if order.argument == "names":
             remedy += ', or pass gaps="ignore" if `names` only name the steps'

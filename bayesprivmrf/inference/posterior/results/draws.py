@@ -309,7 +309,7 @@ def combine_estimates(
     ----------
     estimates
         Estimates q_l, one for each synthetic data set, shape (m,), at least two; take fifty or more, because with
-            twenty the width of the interval is often a third off.
+        twenty the width of the interval is often a third off.
     variances
         Sampling variance u_l of each estimate, shape (m,), computed as if its data were a simple random sample.
     prob
