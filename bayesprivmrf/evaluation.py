@@ -63,7 +63,8 @@ def kl_divergence(
     >>> kl_divergence(uniform, uniform)
     0.0
     """
-    p, q = _distribution("truth", truth), _distribution("estimate", estimate)
+    p = _distribution("truth", truth)
+    q = _distribution("estimate", estimate)
     scopes, potentials = _expressed_in(p.specification, q)
     own = p.specification
     engine = marginal_engine(own.cardinalities, (*own.scopes, *scopes))

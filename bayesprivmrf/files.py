@@ -58,6 +58,7 @@ class _Writer(io.RawIOBase):
         self._error: OSError | None = None
 
     def _try(self, act: Callable[[], Any]) -> None:
+        """Do something with the file unless an earlier write failed, and keep the error."""
         if self._error is None:
             try:
                 act()

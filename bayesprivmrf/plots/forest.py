@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Rows that can still be read in one figure, about 60 inches high
 _MOST_ROWS = 300
+# Rows of a figure that fits on one screen; a higher one has its axis at both ends
+_ROWS_OF_A_SCREEN = 30
 
 
 def marginal_forest(
@@ -174,7 +176,8 @@ def marginal_forest(
         places = np.asarray(rows) + lane * (number + 0.5 - len(estimates) / 2)
         # bars are higher than the smallest points, so that a bar shorter than its point still shows
         bars = {"linewidth": min(0.8 * 72 * row_height * lane, 5.0), "alpha": 0.5, "capstyle": "butt"}
-        label, line = str(name), "none"
+        label = str(name)
+        line = "none"
         if np.isfinite(numbers[:, 1:]).any():
             panel.hlines(places, numbers[:, 1], numbers[:, 2], color=look(number)["color"], **bars)
             label = f"{name}, {share(prob)} interval" + ("" if hasattr(method, "tree") else " (approximate)")
@@ -192,8 +195,7 @@ def marginal_forest(
     plain_ticks(panel, int(np.clip(1.3 * across, 4, 8)))
     tidy(panel)
     panel.grid(visible=False, axis="y")
-    # the axis is named at both ends of a figure that is too high for one screen
-    if len(rows) > 30:
+    if len(rows) > _ROWS_OF_A_SCREEN:
         panel.tick_params(axis="x", top=True, labeltop=True)
     # two entries side by side, with 0.6 inches for a mark and the gap, where both labels are short
     longest = max(map(len, panel.get_legend_handles_labels()[1]))
@@ -246,7 +248,7 @@ def _panel_a_cell(
         plain_ticks(panel, 6)
         tidy(panel)
         panel.grid(visible=False, axis="y")
-        if len(names) > 30:  # higher than one screen
+        if len(names) > _ROWS_OF_A_SCREEN:
             panel.tick_params(axis="x", top=True, labeltop=True)
     for unused in panels[len(titles) :]:
         unused.set_visible(False)

@@ -20,7 +20,7 @@ from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
     chosen_columns,
-    code_of,
+    code_finder,
     columns_of,
     or_near,
     query_of,
@@ -159,7 +159,7 @@ def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> 
     """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
     if missing is not None:
         require_hashable("`missing`", missing)
-        is_declared = any(code_of(states, missing) is not None for states in model.domain.states)
+        is_declared = any(code_finder(states)(missing) is not None for states in model.domain.states)
         must = "be a declared state of a variable, and None beside everything=''"
         remedy = "declare the state that stands for missing values"
         require(is_declared and everything.strip(), "missing", must, repr(missing), remedy)
@@ -239,7 +239,7 @@ def _places(
             require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
     states = [*levels[0]]
-    code = None if missing is None else code_of(states, missing)
+    code = None if missing is None else code_finder(states)(missing)
     empty = None if code is None else (0, code)
     is_summed = not everything.strip()  # empty entries stand for all states
     places = []

@@ -161,9 +161,11 @@ def _dearer_than_promised(
         return None
     if moved == 2 and not queries and (has_impossible or min(map(np.prod, model.shapes), default=0) < 2):
         return None
-    promised, kernel = guarantee.epsilon, "absolute"
+    promised = guarantee.epsilon
+    kernel = "absolute"
     if guarantee.rho is not None:
-        promised, kernel = guarantee.rho, "square"
+        promised = guarantee.rho
+        kernel = "square"
     if promised is None or {each.kernel for each in noise} != {kernel}:
         return None
     norm = 1 if kernel == "absolute" else 2

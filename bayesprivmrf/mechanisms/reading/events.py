@@ -119,13 +119,9 @@ def wide_sequences(
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
         place[numbers[first]] = np.arange(first.size)
         if units is not None:
-            # steps since the first position, or since the person's first event; all beyond `length` are alike
+            # steps since the first position, or since the person's first event
             since = units if is_placed else _apart(units[first][place[numbers]], units)
-            ranks = np.minimum(since, length).astype(np.int64)
-            must, remedy = "be whole steps apart", 'pass gaps="ignore", or round them'
-            # differences of huge numbers may wrap around to negative ones
-            is_whole = bool(((ranks == np.minimum(since, length)) & (ranks >= 0)).all())
-            require(is_whole, "the positions of a person", must, "others", remedy, error=DataError)
+            ranks = _whole_steps(since, length)
         must = f"have at most {length} events, the declared `length`"
         remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
         is_short = is_cut or not (ranks >= length).any()
@@ -291,6 +287,17 @@ def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     """Return the distances of positions; an overflow gives no warning, which would disclose something of the data."""
     with np.errstate(over="ignore"):
         return two - one
+
+
+def _whole_steps(since: np.ndarray, length: int) -> IntArray:
+    """Return numbers of steps as integers, each larger one as `length`; an error for steps that are not whole."""
+    capped = np.minimum(since, length)
+    steps = capped.astype(np.int64)
+    # differences of huge numbers may wrap around to negative ones
+    is_whole = bool(((steps == capped) & (steps >= 0)).all())
+    remedy = 'pass gaps="ignore", or round them'
+    require(is_whole, "the positions of a person", "be whole steps apart", "others", remedy, error=DataError)
+    return steps
 
 
 def _consecutive(numbers: IntArray) -> tuple[IntArray, IntArray]:

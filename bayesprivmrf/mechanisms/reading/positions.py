@@ -132,6 +132,7 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     dtype = series.dtype
     if order is None and (codes := _category_codes(series)) is not None:
         return Positions(keys=codes, steps=codes)
+    # columns of one type, whose values need not be looked at one by one
     if order is None and type_name(dtype) not in {"Int128", "UInt128"}:
         if dtype.is_integer():
             values = series.to_numpy()
@@ -158,6 +159,7 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
         require(min(places, default=0) >= 0, what, must, seen, remedy, error=DataError)
         codes = np.array(places, dtype=np.int64)[rows]
         return Positions(keys=codes, steps=codes)
+    # other columns, such as those of objects
     found = [_comparable(value) for value in values]
     kinds = {kind for kind, _ in found}
     remedy = (
