@@ -48,8 +48,8 @@ def doubt_of(
     """Return what contradicts a guarantee in the noise of a release; None if nothing does, or nothing is known.
 
     A secret random sample of the records would explain noise that costs too much, and so would rounding by whoever
-    published the scales. A promise is therefore false only if the mechanism is one of this library that counts all
-    records, or if a sample of one record in a million would not explain it either.
+    published the scales. A promise is therefore false in two cases only. The mechanism is one of this library
+    that counts all records; or a sample of one record in a million would not explain the noise either.
     """
     if guarantee is None:
         return None
@@ -79,15 +79,15 @@ def _plainer_than_promised(
 ) -> str | None:
     r"""Return a text if one cell of a table shows a record more plainly than the guarantee of any form allows.
 
-    If a cell holds one record rather than none, its noisy count is at least one with probability
-    :math:`p_1 = P(N \ge 0)` rather than :math:`p_0 = P(N \ge 1)`, for noise N. If the record is in a secret sample
+    The noisy count of a cell is at least one with probability :math:`p_1 = P(N \ge 0)` if the cell holds one record,
+    and with probability :math:`p_0 = P(N \ge 1)` if it holds none, for noise N. If the record is in a secret sample
     with probability s, :math:`p_1` becomes :math:`p_0 + s (p_1 - p_0)`. Hence every guarantee has
 
     .. math:: s (p_1 - p_0) \le (e^\epsilon - 1) p_0 + \delta
-        \qquad\text{or}\qquad 2 s^2 (p_1 - p_0)^2 \le \rho,
+        \qquad\text{or}\qquad 2 s^2 (p_1 - p_0)^2 \le \rho.
 
-    the second because :math:`\rho` bounds the Kullback-Leibler divergence, and Pinsker's inequality bounds it from
-    below. Under replace-one neighbors a record moves to the cell from another one.
+    The second holds because :math:`\rho` bounds the Kullback-Leibler divergence, and Pinsker's inequality bounds it
+    from below. Under replace-one neighbors a record moves to the cell from another one.
     """
     if guarantee.adjacency is Adjacency.REPLACE_ONE:
         has_impossible = model.possible is not None
@@ -248,7 +248,7 @@ def _joint_guarantee(
         except PrivacyError as error:
             problem, remedy = f"cannot be added ({str(error).rstrip('.')})", "keep the releases apart"
     warn_caller(
-        f"the guarantees of the releases from which these measurements were taken {problem}, so that the new release "
+        f"the guarantees of the releases from which these measurements were taken {problem}, so the new release "
         f"states none; {remedy}, or pass `guarantee=`.",
         GuaranteeWarning,
     )

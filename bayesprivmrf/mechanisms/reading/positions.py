@@ -1,9 +1,10 @@
 """Total order of the values in a user's column, for every type that is accepted.
 
 `exact_value` gives values one exact and transitive equality, and `positions_of` gives the positions of events one
-order. Both matter for privacy. A comparison that is not transitive, such as that of ``np.float32(2**24)`` with whole
-numbers near it, lets one person's value decide how the values of all others are sorted. So a value is compared as an
-exact number, date or period, or it is refused. Text is refused as a position, because ``q10`` sorts before ``q2``.
+order. Both matter for privacy. The comparison of ``np.float32(2**24)`` with whole numbers near it, for
+example, is not transitive: one person's value could decide how the values of all others are sorted. So a value is
+compared as an exact number, date or period, or it is refused. Text is refused as a position, because ``q10`` sorts
+before ``q2``.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ def exact_value(value: Any) -> Any:
     If a equals b and b equals c, but a differs from c, then the position of b determines how many persons there are,
     and one person changes the rows of others. Numbers of NumPy become Python numbers, which compare exactly; its
     extended ``longdouble`` has no such form. Pandas timestamps outside the years 1 to 9999 have no such form either,
-    because equal ones of different resolution have different hash values. Times with a zone become UTC, because
-    Python compares the two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
+    because equal ones of different resolution have different hash values. Times with a zone become UTC. Otherwise
+    Python would compare the two occurrences of a repeated hour by the clock within a zone, and by the moment across
+    zones.
     """
     if isinstance(value, np.integer | np.floating | np.bool_ | np.str_ | np.bytes_):
         value = value.item()

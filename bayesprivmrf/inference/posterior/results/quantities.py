@@ -1,7 +1,7 @@
 r"""Answers from posterior draws: credible intervals of joint states, queries and functions; a summary; the edges.
 
 **Estimates.** The estimate of an interval is the mean over the draws whose quantiles are its limits. It is therefore
-the number that `Posterior.marginal` gives for the same variables, and for counts of the records the mean of the
+the number that `Posterior.marginal` gives for the same variables. For counts of the records it is the mean of the
 latent counts, each rounded to whole records. A function of a chain is taken at the mean of what it depends on
 (`chain_bounds`).
 
@@ -266,8 +266,8 @@ def quantity_of(
 def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
     """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
 
-    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of
-    `Posterior.interval` for the states after a step given those before it. Stationary distributions and times are
+    The mean is over the draws of the part, such as a step's matrix. It is thus the estimate of `Posterior.interval`
+    for the states after a step given those before it. Stationary distributions and times are
     those of that mean: they fit the matrix that is printed, and a time may have an infinite mean over the draws.
     """
     parts = asked.part(draws.finished.marginals)
