@@ -127,10 +127,18 @@ def kind_of(value: Any) -> str:
 
     Examples
     --------
-    >>> kind_of([]), kind_of(list)
-    ('a list', 'the class list')
+    >>> kind_of([]), kind_of(3), kind_of(list)
+    ('a list', 'an int', 'the class list')
     """
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return _with_article(type(value).__name__)
+
+
+def _with_article(name: str) -> str:
+    """Return the name of a class with its article; a name with U has "a", as in "a UUID"."""
+    is_vowel = name.startswith(tuple("AEIOaeio"))
+    return f"an {name}" if is_vowel else f"a {name}"
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
@@ -449,7 +457,7 @@ else:
                 seen = kind_of(given[0]) if given else "none"
                 made = owner.__name__
                 name = self._method.__name__
-                must = f"be called on a {made}"
+                must = f"be called on {_with_article(made)}"
                 remedy = f"write {made}({_needed(owner)}).{name}(...)"
                 is_object = bool(given) and isinstance(given[0], owner)
                 require(is_object, f"{made}.{name}", must, seen, remedy)
