@@ -16,7 +16,7 @@ SIMULATED = "from SIMULATED noise: protects nobody"
 UNPROTECTED = "exact, unprotected"
 
 
-# What has the methods that are looked for in results of other kinds
+# Remedies for methods that users look for on another kind of result
 _POSTERIOR = "the posterior of LatentCounts().fit(release) has it"
 _FIT = "the result of NoiseAwareMAP().fit(release) has it"
 _LEARNED = "a model that SelectMeasure(rho=...).release(network, data) learned has it"
@@ -30,7 +30,7 @@ _ELSEWHERE = {
 
 
 def escaped(table: Any, texts: Iterable[object]) -> Any:
-    """Return a data frame as it is, or, if a text in it has control characters, as one that prints their escapes.
+    """Return a data frame that prints escapes for control characters; the frame itself if no text has any.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Card:
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error for a missing attribute; it names the result that has the attribute, if any."""
-            # Python asks here too after a property has raised an AttributeError, which is raised again
+            # Python also calls this after a property raised an AttributeError; the property raises it again
             own = next((vars(base)[name] for base in type(self).__mro__ if name in vars(base)), None)
             if own is not None:
                 return own.__get__(self, type(self))
@@ -95,7 +95,8 @@ class Card:
             raise AttributeError(f"a {kind} has no `{name}`; {remedy}.")
 
     def __repr__(self) -> str:
-        facts, problems = self._headline(), getattr(self, "problems", ())
+        facts = self._headline()
+        problems = getattr(self, "problems", ())
         if problems and "problems" not in dict(facts):
             facts = [*facts, ("problems", "; ".join(problems))]
         if hasattr(self, "stats"):

@@ -96,7 +96,7 @@ def object_with(
     *,
     error: type[BayesPrivMRFError] = ArgumentError,
 ) -> Any:
-    """Return a value if it has an attribute; its class, which may have the attribute as well, is refused.
+    """Return an object after a check that it has an attribute; a class is refused, even if it has the attribute.
 
     Examples
     --------
@@ -127,10 +127,18 @@ def kind_of(value: Any) -> str:
 
     Examples
     --------
-    >>> kind_of([]), kind_of(list)
-    ('a list', 'the class list')
+    >>> kind_of([]), kind_of(3), kind_of(list)
+    ('a list', 'an int', 'the class list')
     """
-    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    return _with_article(type(value).__name__)
+
+
+def _with_article(name: str) -> str:
+    """Return the name of a class with its article; a name with U has "a", as in "a UUID"."""
+    is_vowel = name.startswith(tuple("AEIOaeio"))
+    return f"an {name}" if is_vowel else f"a {name}"
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
@@ -298,7 +306,7 @@ def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
 def refuse_axes(name: str, value: Any) -> None:
     """Raise an ArgumentError for a DataFrame, Series or DataArray where the positions of an array are states.
 
-    The numbers by which pandas counts rows and columns could be those states in another order.
+    Labels would be ignored, although they may list the states in another order.
     """
     must, seen = "be a plain array, which is read by position", f"a {type(value).__name__}"
     require(sides_of(value) is None, name, must, seen, "put it in order and give `.to_numpy()`")
@@ -400,9 +408,10 @@ class NamedSettings:
         """Return a new object, after a check that no setting was given by position."""
         if given:
             first = next(iter(_settings(cls)), "")
-            what, seen = f"the settings of {cls.__name__}", ", ".join(map(_shown, given))
-            remedy = f"write {cls.__name__}({_needed(cls) or f'{first}=...'})"
-            require(not given, what, "be given by name", seen, remedy)
+            example = _needed(cls) or f"{first}=..."
+            seen = ", ".join(map(_shown, given))
+            remedy = f"write {cls.__name__}({example})"
+            require(not given, f"the settings of {cls.__name__}", "be given by name", seen, remedy)
         return super().__new__(cls)
 
 
@@ -420,15 +429,15 @@ def _needed(made: type) -> str:
 if TYPE_CHECKING:
 
     def on_objects[F: Callable[..., Any]](method: F) -> F:
-        """Return the method itself, as far as types are concerned."""
+        """Return the method unchanged; a type checker reads this in place of the class below."""
         return method
 
 else:
 
     class on_objects:  # noqa: N801
-        """Decorator of a method that is often called on its class, by who forgets to make an object first.
+        """Decorator of a method that is called on the class by mistake, where users forget to make an object first.
 
-        A call on an object is the plain call of the method, without a frame in between.
+        A call on an object is a plain method call, without a further frame in the call stack.
         """
 
         def __init__(self, method: Callable[..., Any]) -> None:
@@ -446,8 +455,10 @@ else:
             @functools.wraps(self._method)
             def called_on_class(*given: Any, **named: Any) -> Any:
                 seen = kind_of(given[0]) if given else "none"
-                made, name = owner.__name__, self._method.__name__
-                must, remedy = f"be called on a {made}", f"write {made}({_needed(owner)}).{name}(...)"
+                made = owner.__name__
+                name = self._method.__name__
+                must = f"be called on {_with_article(made)}"
+                remedy = f"write {made}({_needed(owner)}).{name}(...)"
                 is_object = bool(given) and isinstance(given[0], owner)
                 require(is_object, f"{made}.{name}", must, seen, remedy)
                 return self._method(*given, **named)

@@ -85,7 +85,7 @@ _save_overload = _cache._save_overload
 
 
 def _save_or_go_on(self: Any, *given: Any) -> None:
-    """Keep a compiled function on disk; where the disk is full, it works all the same until the process ends."""
+    """Save a compiled function in the disk cache; if the disk is full, keep it in memory until the process ends."""
     try:
         _save_overload(self, *given)
     except OSError:

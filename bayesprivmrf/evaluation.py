@@ -63,7 +63,8 @@ def kl_divergence(
     >>> kl_divergence(uniform, uniform)
     0.0
     """
-    p, q = _distribution("truth", truth), _distribution("estimate", estimate)
+    p = _distribution("truth", truth)
+    q = _distribution("estimate", estimate)
     scopes, potentials = _expressed_in(p.specification, q)
     own = p.specification
     engine = marginal_engine(own.cardinalities, (*own.scopes, *scopes))
@@ -160,9 +161,9 @@ def compare(
     pandas.DataFrame
         One row for each method, in the given order: mean held-out log-likelihood (nats per record),
         Kullback-Leibler divergence from the truth (nats), seconds of the fit, and its status. A score is NaN without
-        `holdout` or `truth`, and for a model that is too large for the exact score. With the result of
-        `bayesprivmrf.mechanisms.reference` among them, a column ``note`` names the rows that protect nobody. A table
-        from unprotected data has the mark in ``attrs["privacy"]``.
+        `holdout` or `truth`, and for a model that is too large for the exact score. If a method or
+        the truth is the result of `bayesprivmrf.mechanisms.reference`, a column ``note`` names the rows that protect
+        nobody. A table that was computed from unprotected data has the mark in ``attrs["privacy"]``.
 
     Examples
     --------
@@ -233,8 +234,10 @@ def _distribution(
 
 def _judged(estimate: Any) -> Solution | Posterior | None:
     """Return the object to score: a solution or a posterior itself, or the solution of a learned model."""
-    if isinstance(estimate, Solution | Posterior | type):
-        return None if isinstance(estimate, type) else estimate
+    if isinstance(estimate, type):  # a class may have the attribute as well
+        return None
+    if isinstance(estimate, Solution | Posterior):
+        return estimate
     return getattr(estimate, "solution", None)
 
 

@@ -54,9 +54,11 @@ class _Writer(io.RawIOBase):
     """
 
     def __init__(self, file: Any) -> None:
-        self._file, self._error = file, None
+        self._file = file
+        self._error: OSError | None = None
 
     def _try(self, act: Callable[[], Any]) -> None:
+        """Do something with the file unless an earlier write failed, and keep the error."""
         if self._error is None:
             try:
                 act()
@@ -129,11 +131,11 @@ def written_beside(
     target
         Path of the final file.
     prefix
-        Begin of the name until then.
+        Start of the temporary name.
     mode
         Permission bits of the file.
     put
-        Function of the name until then and the path that moves the file; by default an old file is replaced.
+        Function that moves the file, of its temporary name and the path; by default it replaces an old file.
 
     Raises
     ------

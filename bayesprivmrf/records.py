@@ -35,8 +35,8 @@ def read_records(path: str | Path) -> pd.DataFrame:
     DataFrame
         The records. The columns of a CSV file are text, so that ``01`` stays ``01`` and ``NA`` is a label. Only an
         empty field is missing, with or without quotes. The declared states determine later which columns are read as
-        numbers. The columns of a Parquet file keep their types, as nullable types of pandas. Subfolders whose names
-        hold a column, such as ``year=2020/part.parquet``, are read as text.
+        numbers. The columns of a Parquet file keep their types, as nullable types of pandas. Columns that the
+        names of subfolders hold, such as ``year=2020/part.parquet``, are text.
 
     Raises
     ------

@@ -256,7 +256,10 @@ def _framed(
     is_point = bool(np.isnan(lower).any())
     status = point_status(fit.status) if is_point else fit.status
     return interval_frame(
-        *(values, lower, upper, index),
+        values,
+        lower,
+        upper,
+        index,
         status=status,
         marks=marks,
         is_simulated=fit.is_simulated,

@@ -3,8 +3,8 @@
     uv run --group docs python docs/check_site.py BUILT_SITE
 
 Sphinx itself checks the links between sources with ``-W``. This script reads the pages as they are served: links,
-anchors, pictures and redirects of the built HTML, and Sphinx's search index. It compares the outputs that are stored
-in ``notebooks/`` with those that the build got, beside the site in ``jupyter_execute/``.
+anchors, pictures and redirects of the built HTML, and Sphinx's search index. It also compares the outputs that are
+stored in ``notebooks/`` with those of the build, which are beside the site in ``jupyter_execute/``.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ SEARCHES = {
     "subgroup": "how-to/many-areas",
     "by group": "how-to/many-areas",
 }
-# code of the site that sets the order of results; without it the reference comes before the guides
+# script of the site that sets the order of search results; without it the reference comes before the guides
 SEARCH_ORDER = Path(__file__).parent / "_static" / "search_order.js"
+# largest difference of two outputs of one cell: a unit of the third digit, to which tables are rounded
+RELATIVE = 5e-3
+ABSOLUTE = 1.5e-3
 
 
 class PageParser(HTMLParser):
@@ -144,14 +147,15 @@ class Site:
 
 
 def old_outputs(executed: Path, stored: Path = NOTEBOOKS) -> list[str]:
-    """Return the cells whose stored output is not what execution gives.
+    """Return a message for each cell whose stored output is not what execution gives.
 
     Words must be equal. Numbers may differ by a rounding error, because processors add in different orders. Of
-    pictures the size is compared; times, and what goes to standard error, are not.
+    pictures only the sizes are compared. Times and standard error are left out.
     """
     found = []
     for path in sorted(executed.glob("*.ipynb")):
-        cells, again = (_code_cells(folder / path.name) for folder in (stored, executed))
+        cells = _code_cells(stored / path.name)
+        again = _code_cells(path)
         if len(cells) != len(again):
             found.append(f"{path.name}: its cells are not those of the site")
             continue
@@ -182,8 +186,7 @@ def _is_alike(old: str, new: str) -> bool:
     if number.sub("#", old).split() != number.sub("#", new).split():
         return False
     pairs = [[float(text.replace(",", "")) for text in number.findall(one)] for one in (old, new)]
-    # one unit of a third digit, as tables are rounded
-    return all(math.isclose(a, b, rel_tol=5e-3, abs_tol=1.5e-3) for a, b in zip(*pairs, strict=True))
+    return all(math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for a, b in zip(*pairs, strict=True))
 
 
 def stems_of(query: str) -> list[str]:

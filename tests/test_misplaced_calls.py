@@ -54,7 +54,8 @@ def test_a_mechanism_without_parentheses_asks_for_its_settings(mechanism):
     ):
         with pytest.raises(ArgumentError) as refused:
             getattr(loose, method)(*given)
-        assert str(refused.value).startswith(f"`{name}.{method}` must be called on a {name}, got ")
+        article = "an" if name.startswith("O") else "a"
+        assert str(refused.value).startswith(f"`{name}.{method}` must be called on {article} {name}, got ")
         assert f"write {name}({needed}).{method}(...)" in str(refused.value)
 
 

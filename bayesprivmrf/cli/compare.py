@@ -54,7 +54,7 @@ NOTE = (
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
 # warnings that any fit may give; each is shown once, with the fit that it is about
 _FIT_WARNINGS = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
-# statuses of fits that are neither starred nor advised, whatever they score: a check of the fit failed
+# statuses of fits that failed a check; they get neither a star nor the advice, whatever their score
 _UNTRUSTED = (Status.NOT_TRUSTED.value, Status.DIVERGED.value)
 # files in the folder of `--out`
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
@@ -94,8 +94,11 @@ def run(options: argparse.Namespace) -> None:
             folder / "comparison.csv": results.assign(note=NOTE).to_csv(index=False),
             folder / "comparison.json": written + "\n",
         }
-        picture, drawn = folder / "comparison.png", _drawn(results)
-        write_whole(contents if drawn is None else {**contents, picture: drawn}, "--out")
+        picture = folder / "comparison.png"
+        drawn = _drawn(results)
+        if drawn is not None:
+            contents[picture] = drawn
+        write_whole(contents, "--out")
         if drawn is None:
             picture.unlink(missing_ok=True)
             remark(f"\nNo {picture.name}: there is no score to draw.")

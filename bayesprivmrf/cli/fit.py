@@ -2,8 +2,8 @@
 
 A point estimate is written in formats that any program reads: JSON for the model, and a CSV file for each marginal
 table and for the transition matrix of a chain that has one. Released parities are fitted to a learned model, which is
-one file. Noisy counts that somebody published are read with a model file; the estimate of a network's peer effects is
-given its interval.
+one file. Noisy counts that somebody published are read with a model file. An estimate of peer effects on a network is
+printed with its interval.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
     must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
     remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
-    # another fit of the tables of a learned model with intervals would only add conditional ones
+    # a learned model may have intervals of its own; only conditional ones need another fit of its tables
     estimate: Any = None if options.method or options.given else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
     method = "learned" if is_learned else chosen_method(options)
@@ -112,7 +112,8 @@ def run(options: argparse.Namespace) -> None:
             entry["transitions"] = moves.to_dict("records")
         show(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
     else:
-        text, statement = str(estimate), release.privacy_statement()
+        text = str(estimate)
+        statement = release.privacy_statement()
         show(f"{text}\n" if statement in text else f"{text}\n\n{statement}\n")
         if given:
             show(f"Given {', '.join(printable(text) for text in options.given)}:")
@@ -129,12 +130,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _opened(options: argparse.Namespace) -> Any:
-    """Return the release of a file: a saved one, or with a model the noisy counts that somebody published."""
+    """Return the saved release of a file, or, if a model is given, that of the published noisy counts in it."""
     if options.model is not None:
         model = read_declaration(options.model).specification
         return read_counts(model, options.release, noise=options.noise, total=options.total)
     seen, remedy = "one of them without `--model`", "pass the model file of the published counts"
-    require(options.noise is options.total is None, "`--noise` and `--total`", "be left out", seen, remedy)
+    is_plain = options.noise is None and options.total is None
+    require(is_plain, "`--noise` and `--total`", "be left out", seen, remedy)
     try:
         return load_release(options.release)
     except ForeignFileError as error:
@@ -145,7 +147,7 @@ def _opened(options: argparse.Namespace) -> Any:
 
 
 def _transitions(estimate: Any, prob: float | None) -> pd.DataFrame:
-    """Return the transition matrix of a chain with one, with interval limits if `prob` is given."""
+    """Return the transition matrix of a chain that has one, with interval limits if `prob` is given."""
     frame = transition_matrix(estimate, prob=0.9 if prob is None else prob).reset_index()
     return frame if prob is not None else frame.drop(columns=["lower", "upper"])
 
@@ -160,7 +162,7 @@ def _aligned_moves(moves: pd.DataFrame) -> str:
 
 def _fit_network(options: argparse.Namespace, release: Any) -> None:
     """Print the estimate of the peer effects on a network with its interval, which is simulated."""
-    is_plain = options.method is options.out is None and options.inference == "exact"
+    is_plain = options.method is None and options.out is None and options.inference == "exact"
     must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
     require(is_plain, "`--method`, `--inference` and `--out`", must, "one of them", remedy)
     seed = secrets.randbits(32)
@@ -241,7 +243,9 @@ def _marginals(
         tuple(name for name in scope if name not in given)
         for scope in measured or estimate.specification.cliques
     ]
-    for scope in dict.fromkeys(filter(None, scopes)) if given else scopes:
+    if given:  # of several cliques, the same variables may be left, or none
+        scopes = list(dict.fromkeys(filter(None, scopes)))
+    for scope in scopes:
         states = [domain.states_of(variable) for variable in scope]
         table = marginal_table(estimate, scope, prob, given)
         shape = [len(own) for own in states]
@@ -343,7 +347,8 @@ def marginal_table(
 ) -> pd.DataFrame:
     """Return the probabilities of a marginal with statuses and notes, and with interval limits if `prob` is given."""
     if prob is not None:
-        condition: dict[str, Any] = {"given": given} if given else {}  # a plug-in may know of no conditions
+        # left out unless needed, because a method of another package may not take it
+        condition: dict[str, Any] = {"given": given} if given else {}
         return estimate.interval(list(variables), prob=prob, **condition)
     model, table = estimate.specification, estimate.marginal(list(variables)).to_numpy()
     evidence = getattr(estimate, "_evidence", None)  # an estimator of another package may keep none

@@ -43,6 +43,8 @@ class Status(enum.StrEnum):
     """The fit ended well, on approximate marginals or an approximate likelihood."""
 
 
+# Most words of a note, by the contract of interval frames
+_MOST_WORDS = 20
 # Note of a row without remarks
 MEASURED = "measured in this release"
 
@@ -156,13 +158,12 @@ def point_status(status: Status) -> Status:
 
 
 def status_and_note(marks: Sequence[Mark], status: Status, prefix: str) -> tuple[str, str]:
-    """Return the worst status of a row, and its notes in at most 20 words, the prefix and then the worst first."""
+    """Return the worst status of a row, and its notes in few words: the prefix first, then the worst note."""
     given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
     ordered = sorted([*given, *marks], key=lambda mark: -list(RowStatus).index(mark.status))
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
-    # at most 20 words, by the contract of interval frames
-    text = printable(_shortened(notes, 20 - bool(prefix)))
+    text = printable(_shortened(notes, _MOST_WORDS - bool(prefix)))
     return worst.value, f"{prefix}; {text}" if prefix else text
 
 

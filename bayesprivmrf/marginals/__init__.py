@@ -106,13 +106,14 @@ def marginal_engine(
     return planned[0]
 
 
-# Largest memory of all engines that wait for their next use together, in bytes. An engine of more than this is kept
-# until the next one is made, because a fit uses one engine all the time.
+# Largest memory of all engines that are kept for reuse together, in bytes. A larger engine is kept until the next one
+# is made, because a fit asks for the same engine many times.
 KEPT = 2**28
 # Largest number of these engines, which bounds the memory of their plans
 _MOST = 32
 # The engines with their memory forecasts, by their arguments; the one that was used last is at the end
 _RECENT: OrderedDict[tuple[Layout, Kind, int], tuple[MarginalEngine, int]] = OrderedDict()
+# Threads may ask for engines at the same time
 _LOCK = Lock()
 
 

@@ -90,10 +90,8 @@ def refuse_unwritten(what: str, label: Any) -> None:
     for one in label if isinstance(label, tuple) else (label,):
         seen, remedy = str(one), "declare its `.name`, and write that in the data"
         require_fit(not isinstance(one, enum.Enum), what, "not be members of an enumeration", seen, remedy)
-        seen, remedy = (
-            f"a {type(one).__name__}",
-            "convert it to a float or to text, and write that in the data",
-        )
+        seen = f"a {type(one).__name__}"
+        remedy = "convert it to a float or to text, and write that in the data"
         must = "not be values that Python has no type for"
         require_fit(not isinstance(plain_label(one), np.generic), what, must, seen, remedy)
         if isinstance(one, tuple):

@@ -135,6 +135,8 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
         """Return the table of a clique as a DataArray with the declared names and states as dims and coords."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
+        must = "be the text that names the array, or None"
+        require_fit(isinstance(name, str | None), "name", must, f"a {type(name).__name__}")
         try:
             table = self[wanted]
         except (KeyError, TypeError, ValueError):

@@ -155,7 +155,10 @@ def _refuse_bare_matrix(table: Any) -> None:
         return
     values = table.to_numpy()
     is_both = values.dtype.kind in "biuf" and not values.diagonal().any() and (values == values.T).all()
-    must, seen = "have names of its columns, or labels of its rows and columns", "a symmetric table without"
+    must, seen = (
+        "have names of its columns, or labels of its rows and columns",
+        "a symmetric table without them",
+    )
     _require(not is_both, "graph", must, seen, "give `.to_numpy()` of an adjacency matrix")
 
 

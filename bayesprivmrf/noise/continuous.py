@@ -39,6 +39,8 @@ from bayesprivmrf.noise.kernels import KERNELS
 
 # Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0
+# Largest half of the distance of two bounds: larger floats are all whole numbers
+_LARGEST_HALF = 2.0**52
 
 
 @final
@@ -79,7 +81,7 @@ class Within(NoiseDistribution):
     def __post_init__(self) -> None:
         half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
         remedy = "counts are whole, so give whole bounds to Within.between(lower, upper)"
-        is_exact = half <= 2.0**52 and 2 * half == round(2 * half)
+        is_exact = half <= _LARGEST_HALF and 2 * half == round(2 * half)
         require(is_exact, "half_width", "be half a whole number, at most 2^52", half, remedy)
         object.__setattr__(self, "half_width", half)
         at_least("base_scale", self.base_scale, 0)

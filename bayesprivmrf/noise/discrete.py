@@ -155,8 +155,8 @@ class DiscreteGaussian(_OpenDPNoise):
 
     def _sums(self) -> tuple[float, float]:
         """Return the sums of q^(j^2) and of j^2 q^(j^2) over the integers j, in the form that converges at once."""
-        # the square of a tiny scale would be 0
-        half = 0.5 / max(self.scale**2, 5e-324) if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
+        # the square of a tiny scale would be 0, so the smallest float takes its place
+        half = 0.5 / max(self.scale**2, math.ulp(0.0)) if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
         terms = [(j, math.exp(-half * j * j)) for j in range(1, 8)]
         return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
 

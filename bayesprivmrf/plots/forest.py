@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf import checks
-from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import object_with, probability, require
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import asked_positions
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 # Rows that can still be read in one figure, about 60 inches high
 _MOST_ROWS = 300
+# Rows of a figure that fits on one screen; a higher one has its axis at both ends
+_ROWS_OF_A_SCREEN = 30
 
 
 def marginal_forest(
@@ -115,13 +117,13 @@ def marginal_forest(
     cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
     must, remedy = f"have at most {_MOST_ROWS} rows to be read", "ask for fewer or smaller marginals"
     has_panels = len(methods) > len(COLORS)
+    height = cells  # in rows
+    seen = f"{cells} cells"
     if has_panels:
-        columns = _panel_columns(cells)
-        rows, seen = math.ceil(cells / columns) * len(methods), f"{len(methods)} methods in {cells} panels"
+        height = math.ceil(cells / _panel_columns(cells)) * len(methods)
+        seen = f"{len(methods)} methods in {cells} panels"
         remedy += ", or draw fewer methods at a time"
-    else:
-        columns, rows, seen = 1, cells, f"{cells} cells"
-    require(rows <= _MOST_ROWS, "a forest", must, seen, remedy)
+    require(height <= _MOST_ROWS, "a forest", must, seen, remedy)
     marginals = [tuple(domain.variables[v] for v in marginal) for marginal in asked]
     found = {name: _cells(method, marginals, prob) for name, method in methods.items()}
     estimates = [frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()]
@@ -146,7 +148,7 @@ def marginal_forest(
         ]
         is_exact = all(hasattr(method, "tree") for method in methods.values())
         label = f"estimate, {share(prob)} interval" + ("" if is_exact else " (approximate)")
-        return _panel_a_cell(found, estimates, marks, titles, columns, axis, label)
+        return _panel_a_cell(found, estimates, marks, titles, axis, label)
     # a row for each cell, below a row with the heading of its marginal
     labels, rows = [], []
     for number, marginal in enumerate(marginals):
@@ -174,7 +176,8 @@ def marginal_forest(
         places = np.asarray(rows) + lane * (number + 0.5 - len(estimates) / 2)
         # bars are higher than the smallest points, so that a bar shorter than its point still shows
         bars = {"linewidth": min(0.8 * 72 * row_height * lane, 5.0), "alpha": 0.5, "capstyle": "butt"}
-        label, line = str(name), "none"
+        label = str(name)
+        line = "none"
         if np.isfinite(numbers[:, 1:]).any():
             panel.hlines(places, numbers[:, 1], numbers[:, 2], color=look(number)["color"], **bars)
             label = f"{name}, {share(prob)} interval" + ("" if hasattr(method, "tree") else " (approximate)")
@@ -192,8 +195,7 @@ def marginal_forest(
     plain_ticks(panel, int(np.clip(1.3 * across, 4, 8)))
     tidy(panel)
     panel.grid(visible=False, axis="y")
-    # the axis is named at both ends of a figure that is too high for one screen
-    if len(rows) > 30:
+    if len(rows) > _ROWS_OF_A_SCREEN:
         panel.tick_params(axis="x", top=True, labeltop=True)
     # two entries side by side, with 0.6 inches for a mark and the gap, where both labels are short
     longest = max(map(len, panel.get_legend_handles_labels()[1]))
@@ -203,8 +205,10 @@ def marginal_forest(
 
 
 def _panel_columns(cells: int) -> int:
-    """Return the number of panels side by side: rows of equal length where that is possible."""
-    return cells if cells < 3 else 2 if cells == 4 else 3
+    """Return the number of panels side by side, at most 3: rows of equal length where that is possible."""
+    if cells == 4:
+        return 2
+    return min(cells, 3)
 
 
 def _panel_a_cell(
@@ -212,7 +216,6 @@ def _panel_a_cell(
     estimates: Sequence[FloatArray],
     marks: Sequence[tuple[str, FloatArray, dict[str, Any]]],
     titles: Sequence[str],
-    columns: int,
     axis: str,
     interval_label: str,
 ) -> Figure:
@@ -222,11 +225,13 @@ def _panel_a_cell(
     is_doubted = np.stack([frame["status"].to_numpy() == "not trusted" for frame in found.values()], axis=1)
     # inches: labels on the left, at least 2 across a panel; a legend above, and each row as high as its label
     beside = 10 * LETTER * max(map(len, names))
+    columns = _panel_columns(len(titles))
     panel_rows = math.ceil(len(titles) / columns)
     height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.18 * len(names))
     figure = new_figure(max(PAGE_WIDTH, beside + 2.0 * columns), height)
     panels = figure.subplots(panel_rows, columns, sharey=True, squeeze=False).ravel()
-    places, color = np.arange(len(names)), COLORS[0]
+    places = np.arange(len(names))
+    color = COLORS[0]
     for panel, title, (values, lower, upper), doubted in zip(
         panels, titles, numbers.transpose(0, 2, 1), is_doubted, strict=False
     ):
@@ -243,7 +248,7 @@ def _panel_a_cell(
         plain_ticks(panel, 6)
         tidy(panel)
         panel.grid(visible=False, axis="y")
-        if len(names) > 30:  # higher than one screen
+        if len(names) > _ROWS_OF_A_SCREEN:
             panel.tick_params(axis="x", top=True, labeltop=True)
     for unused in panels[len(titles) :]:
         unused.set_visible(False)

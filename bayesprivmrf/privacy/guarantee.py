@@ -260,7 +260,7 @@ class PrivacyGuarantee:
         return made
 
 
-# Ending of a privacy unit whose neighbors stay in one of several groups
+# End of the name of a privacy unit that stays in its group in all neighboring data
 WITHIN_GROUP = " within its group"
 
 
@@ -303,17 +303,17 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
     group the unit belongs. (To be among the largest incomes is no such rule, because one person then moves others.)
 
     *Add-or-remove-one.* Neighbors differ in one unit. It has one group, say k, and all other groups are equal. Given
-    the releases before it, release k keeps its promise; the releases after it have the same distribution given all
-    before them, so that they are a post-processing. The joint release keeps the promise of release k. Each
+    the releases before it, release k keeps its promise. The releases after it have the same distribution given all
+    before them, so they are post-processing. The joint release therefore keeps the promise of release k. Each
     :math:`(\epsilon_k, \delta_k)` implies :math:`(\max \epsilon, \max \delta)`, and each :math:`\rho_k` implies
     :math:`\max \rho`.
 
     *Replace-one.* If the new unit has the group of the old one, the same proof holds. If it has another group, two
-    groups change their sizes. Replace-one guarantees treat the size of each group as public, so that they promise
+    groups change their sizes. Replace-one guarantees treat the size of each group as public, so they promise
     nothing here, not even the sum of the two largest. The result is therefore about neighbors in which a unit keeps
     its group, and its unit says so. If the group is itself private, release under add-or-remove-one. A replaced unit
-    is then removed once and added once: the pure loss is at most the sum of the two largest epsilons if the unit
-    moves, and at most twice the largest if it keeps its group.
+    is then removed once and added once. If the unit moves, the pure loss is at most the sum of the two largest
+    epsilons. If it keeps its group, the loss is at most twice the largest one.
 
     References
     ----------
@@ -355,13 +355,16 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
 def _of_disjoint_groups(guarantees: Sequence[PrivacyGuarantee]) -> PrivacyGuarantee:
     """Return the joint guarantee of releases of disjoint groups, whose relation, unit and form are equal."""
     first = guarantees[0]
-    keeps_group = first.adjacency is Adjacency.REPLACE_ONE and not first.unit.endswith(WITHIN_GROUP)
-    largest = {
-        name: max(stated)
-        for name in ("epsilon", "delta", "rho")
-        if (stated := [value for each in guarantees if (value := getattr(each, name)) is not None])
-    }
-    return replace(first, unit=first.unit + WITHIN_GROUP * keeps_group, **largest)
+    unit = first.unit
+    if first.adjacency is Adjacency.REPLACE_ONE and not unit.endswith(WITHIN_GROUP):
+        unit += WITHIN_GROUP
+    largest: dict[str, Any] = {}
+    for name in ("epsilon", "delta", "rho"):
+        values = [getattr(each, name) for each in guarantees]
+        stated = [value for value in values if value is not None]
+        if stated:
+            largest[name] = max(stated)
+    return replace(first, unit=unit, **largest)
 
 
 def _shown(value: float | None) -> str:

@@ -10,7 +10,7 @@ import difflib
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -117,7 +117,7 @@ def or_near(name: str, known: Iterable[str]) -> str:
     return "" if found is None else f"; {found!r} is similar"
 
 
-# What to do about a missing column
+# Remedy for a missing column, for example where a title is above the header
 _HEADER = "the first line of a file holds the names of its columns, with no title above it"
 
 
@@ -163,11 +163,14 @@ def as_number(value: Any) -> float:
         return math.nan
 
 
-def code_of(states: Sequence[Label], label: Any) -> int | None:
-    """Return the position of the state that equals a label, or else has its text; None if there is none."""
+def code_finder(states: Sequence[Label]) -> Callable[[Any], int | None]:
+    """Return a function from a label to the position of the state that equals it, or else has its text.
+
+    The function returns None for a label without such a state.
+    """
     by_text = {str(state): code for code, state in enumerate(states)}
     by_key = {label_key(state): code for code, state in enumerate(states)}
-    return by_key.get(label_key(label), by_text.get(str(label)))
+    return lambda label: by_key.get(label_key(label), by_text.get(str(label)))
 
 
 # A number whose thousands are separated, as in 1,410 or 1 410 or 1.410,5
@@ -318,7 +321,8 @@ def values_and_noise(
         pair = bounds.get(str(entry).strip())
         if pair is None:
             seen = f"something else in row {row}"
-            value, own = number_of("the entries of `value`", entry, remedy, seen), distribution
+            value = number_of("the entries of `value`", entry, remedy, seen)
+            own = distribution
         else:
             lower, upper = pair
             value, own = Within.between(lower, upper, distribution)

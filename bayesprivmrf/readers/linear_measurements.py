@@ -13,12 +13,12 @@ import numpy as np
 from bayesprivmrf.checks import bare_array, instance_of, refuse_axes, require
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
+from bayesprivmrf.model.domain import Label, Variable, is_missing, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.noise.kernels import KERNELS
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
-from bayesprivmrf.readers.columns import family, query_of, released, width_of
+from bayesprivmrf.readers.columns import code_finder, family, query_of, released, width_of
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import noise_of_variance
 
@@ -285,13 +285,14 @@ def _key_codes(
     states = model.domain.states_of(variable)
     remedy = "rename the variable"
     require(variable in keys, "keys", f"have the column {variable!r}", "none", remedy, error=ModelError)
-    by_key = {label_key(label): code for code, label in enumerate(states)}
-    by_text = {str(label): code for code, label in enumerate(states)}
-    codes, what, must = [], f"the keys of {variable!r}", f"be its declared states {states!r}"
+    code_of = code_finder(states)
+    what = f"the keys of {variable!r}"
+    must = f"be its declared states {states!r}"
+    codes = []
     for key in listed(what, keys[variable]):
         require_hashable(what, key)
         label = missing if is_missing(key) else key
-        code = by_key.get(label_key(label), by_text.get(str(label))) if label is not None else None
+        code = None if label is None else code_of(label)
         seen, remedy = repr(label), "declare the keys as its states"
         if label is None:
             seen, remedy = "the key of missing values", "name the declared state for it in `missing=`"

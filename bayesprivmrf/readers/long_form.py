@@ -20,7 +20,7 @@ from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
     chosen_columns,
-    code_of,
+    code_finder,
     columns_of,
     or_near,
     query_of,
@@ -159,7 +159,7 @@ def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> 
     """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
     if missing is not None:
         require_hashable("`missing`", missing)
-        is_declared = any(code_of(states, missing) is not None for states in model.domain.states)
+        is_declared = any(code_finder(states)(missing) is not None for states in model.domain.states)
         must = "be a declared state of a variable, and None beside everything=''"
         remedy = "declare the state that stands for missing values"
         require(is_declared and everything.strip(), "missing", must, repr(missing), remedy)
@@ -190,9 +190,7 @@ def _named(
     names = {name: str(called.get(name, name)) for name in wanted}
     for name, variable in variables.items():
         is_there = name == variable or names[name] in found
-        must = (
-            f"have a column {names[name]!r} for the variable {variable!r}, because {variable!r} means another"
-        )
+        must = f"have a column {names[name]!r} for the variable {variable!r}, which is called like another column"
         remedy = f"rename it, or map {name!r} to it in `columns`"
         require(is_there, "the noisy counts", must, "none", remedy, error=DataError)
     named = chosen_columns("the noisy counts", found, names, {"value", *called})
@@ -241,13 +239,14 @@ def _places(
             require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
     states = [*levels[0]]
-    code = None if missing is None else code_of(states, missing)
+    code = None if missing is None else code_finder(states)(missing)
     empty = None if code is None else (0, code)
     is_summed = not everything.strip()  # empty entries stand for all states
     places = []
     for row, entry in enumerate(entries, start=1):
         text = "" if is_missing(entry) else str(entry).strip()
-        if is_summed if not text else (isinstance(entry, str) and text == everything):
+        is_mark = isinstance(entry, str) and text == everything
+        if is_mark or (not text and is_summed):
             places.append(None)
             continue
         place = (known.get(label_key(entry)) or known.get(text)) if text else empty

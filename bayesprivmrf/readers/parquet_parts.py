@@ -89,10 +89,8 @@ def require_alike(dataset: pyarrow.dataset.Dataset, wanted: Collection[Hashable]
         must, what = f"have the column {name!r}, which another part has", "every part of the data"
         remedy = "write it in each file, or name every subfolder like the others (such as year=2020)"
         require(len(kinds[name]) == len(parts), what, must, "one without it", remedy, error=DataError)
-        must, remedy = (
-            f"have one kind of values in the column {name!r}",
-            "write all files with the same types",
-        )
+        must = f"have one kind of values in the column {name!r}"
+        remedy = "write all files with the same types"
         require(len({*kinds[name]} - {None}) < 2, what, must, "several", remedy, error=DataError)
 
 

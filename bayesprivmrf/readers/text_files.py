@@ -46,8 +46,8 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
     Parameters
     ----------
     path
-        ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8), ``.parquet``, or a folder of Parquet files. Its
-        subfolders may hold columns, as text.
+        ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8), ``.parquet``, or a folder of Parquet files. The
+        names of its subfolders may hold columns, which are read as text.
     is_strict
         If True, every line of a CSV file must have as many fields as the header, and blank lines are skipped. If
         False, a line with fewer fields lacks its last values, and a blank line lacks all of them.
@@ -129,8 +129,9 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
         # The nonblank lines, after a check that each has as many fields as the header
         lines = content.splitlines(keepends=True)
         numbers = [number for number, line in enumerate(lines, start=1) if line.strip(b"\r\n")]
-        content = b"".join(lines[number - 1] for number in numbers)
-        rows = csv.reader((lines[k - 1].decode("utf-8-sig") for k in numbers), delimiter=separator)
+        kept = [lines[number - 1] for number in numbers]
+        content = b"".join(kept)
+        rows = csv.reader((line.decode("utf-8-sig") for line in kept), delimiter=separator)
         fields = len(next(rows, []))
         for row in rows:
             what = f"line {numbers[rows.line_num - 1]} of a CSV file"

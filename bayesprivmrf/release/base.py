@@ -323,7 +323,7 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
         raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
     try:
         found = _release(content, array)
-        doubt = _doubt_short_of_falsehood(found)
+        doubt = _warning_unless_false(found)
     except Exception as error:
         what = f"{os.fsdecode(path)!r} holds no release that can be read"
         raise ReleaseFileError(f"{what}: {_reason(error)}.") from error
@@ -332,7 +332,7 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     return found
 
 
-def _doubt_short_of_falsehood(found: Released) -> str | None:
+def _warning_unless_false(found: Released) -> str | None:
     """Return a warning text about the promise of a release that was read; an error if the promise is false."""
     doubt = found._doubt()
     if doubt is not None and doubt.is_false:
@@ -349,7 +349,7 @@ def read_release(whole: bytes) -> Any:
         The bytes are not a readable release, or its promise is false.
     """
     found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
-    _doubt_short_of_falsehood(found)
+    _warning_unless_false(found)
     return found
 
 

@@ -220,7 +220,8 @@ def _is_moved(
     """
     if not isinstance(values, Mapping) and sides_of(values) is None:
         return False
-    what, states = f"the table of {scope!r}", model.domain.states_of
+    what = f"the table of {scope!r}"
+    states = model.domain.states_of
     own = cells_in_order(what, values, scope, [*map(states, scope)])
     own = own.transpose([scope.index(v) for v in key])
     noise = cells_in_order(what, given, key, [*map(states, key)])

@@ -147,6 +147,7 @@ class Measurement:
 
 
 def _require_some(query: Query, values: Any) -> None:
+    """Raise an error if the answers to a query are empty."""
     remedy = "leave out a query that was not answered"
     require(
         len(values), f"the values of {query!r}", "be at least one number", "none", remedy, error=ModelError

@@ -25,6 +25,10 @@ _COUNT_ALL_RECORDS = {"LaplaceStatistics", "GaussianStatistics", "SelectMeasure"
 _LEAST_SHARE = 1e-6
 # Largest epsilon that is compared with a single cell; a larger one hides nothing, and its exponential may overflow
 _LARGEST_EPSILON = 50.0
+# Largest relative excess of a cost over its promise that rounding may cause
+_ROUNDING = 1e-6
+# Number of terms of a sum of tail probabilities of discrete noise; more are not needed for small scales
+_TAIL_TERMS = 49
 
 
 class Doubt(NamedTuple):
@@ -44,8 +48,8 @@ def doubt_of(
     """Return what contradicts a guarantee in the noise of a release; None if nothing does, or nothing is known.
 
     A secret random sample of the records would explain noise that costs too much, and so would rounding by whoever
-    published the scales. A promise is therefore false only if the mechanism is one of this library that counts all
-    records, or if a sample of one record in a million would not explain it either.
+    published the scales. A promise is therefore false in two cases only. The mechanism is one of this library
+    that counts all records; or a sample of one record in a million would not explain the noise either.
     """
     if guarantee is None:
         return None
@@ -75,15 +79,15 @@ def _plainer_than_promised(
 ) -> str | None:
     r"""Return a text if one cell of a table shows a record more plainly than the guarantee of any form allows.
 
-    If a cell holds one record rather than none, its noisy count is at least one with probability
-    :math:`p_1 = P(N \ge 0)` rather than :math:`p_0 = P(N \ge 1)`, for noise N. If the record is in a secret sample
+    The noisy count of a cell is at least one with probability :math:`p_1 = P(N \ge 0)` if the cell holds one record,
+    and with probability :math:`p_0 = P(N \ge 1)` if it holds none, for noise N. If the record is in a secret sample
     with probability s, :math:`p_1` becomes :math:`p_0 + s (p_1 - p_0)`. Hence every guarantee has
 
     .. math:: s (p_1 - p_0) \le (e^\epsilon - 1) p_0 + \delta
-        \qquad\text{or}\qquad 2 s^2 (p_1 - p_0)^2 \le \rho,
+        \qquad\text{or}\qquad 2 s^2 (p_1 - p_0)^2 \le \rho.
 
-    the second because :math:`\rho` bounds the Kullback-Leibler divergence, and Pinsker's inequality bounds it from
-    below. Under replace-one neighbors a record moves to the cell from another one.
+    The second holds because :math:`\rho` bounds the Kullback-Leibler divergence, and Pinsker's inequality bounds it
+    from below. Under replace-one neighbors a record moves to the cell from another one.
     """
     if guarantee.adjacency is Adjacency.REPLACE_ONE:
         has_impossible = model.possible is not None
@@ -97,12 +101,12 @@ def _plainer_than_promised(
             continue
         gap, below = _plainness(law)
         if guarantee.rho is not None:
-            is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + 1e-6)
+            is_kept = 2 * (share * gap) ** 2 <= guarantee.rho * (1 + _ROUNDING)
         else:
             assert guarantee.epsilon is not None
             is_large = guarantee.epsilon > _LARGEST_EPSILON
             most = math.inf if is_large else math.expm1(guarantee.epsilon) * below + guarantee.delta
-            is_kept = share * gap <= most * (1 + 1e-6)
+            is_kept = share * gap <= most * (1 + _ROUNDING)
         if not is_kept:
             name = f"{law.name} noise of scale {law.scale:.4g}"
             return f"the release promises {_numbers(guarantee)}, but {name} in a cell shows more of a record"
@@ -114,7 +118,8 @@ def _plainness(law: NoiseDistribution) -> tuple[float, float]:
     if law.is_discrete:
         gap = math.exp(float(law.log_density(0)))
         # the difference cancels if the scale is small, and the sum lacks terms if it is large
-        return gap, max((1 - gap) / 2, float(np.exp(law.log_density(np.arange(1, 50))).sum()))
+        by_terms = float(np.exp(law.log_density(np.arange(1, _TAIL_TERMS + 1))).sum())
+        return gap, max((1 - gap) / 2, by_terms)
     if law.kernel == "absolute":
         return -math.expm1(-1 / law.scale) / 2, math.exp(-1 / law.scale) / 2
     place = 1 / (law.scale * math.sqrt(2))
@@ -124,9 +129,8 @@ def _plainness(law: NoiseDistribution) -> tuple[float, float]:
 def _numbers(guarantee: PrivacyGuarantee) -> str:
     if guarantee.rho is not None:
         return f"rho = {guarantee.rho:.4g}"
-    return f"epsilon = {guarantee.epsilon:.4g}" + (
-        f", delta = {guarantee.delta:.4g}" if guarantee.delta else ""
-    )
+    text = f"epsilon = {guarantee.epsilon:.4g}"
+    return f"{text}, delta = {guarantee.delta:.4g}" if guarantee.delta else text
 
 
 def _dearer_than_promised(
@@ -157,9 +161,11 @@ def _dearer_than_promised(
         return None
     if moved == 2 and not queries and (has_impossible or min(map(np.prod, model.shapes), default=0) < 2):
         return None
-    promised, kernel = guarantee.epsilon, "absolute"
+    promised = guarantee.epsilon
+    kernel = "absolute"
     if guarantee.rho is not None:
-        promised, kernel = guarantee.rho, "square"
+        promised = guarantee.rho
+        kernel = "square"
     if promised is None or {each.kernel for each in noise} != {kernel}:
         return None
     norm = 1 if kernel == "absolute" else 2
@@ -171,7 +177,7 @@ def _dearer_than_promised(
     else:
         power = sum(moved / each.scale**norm for each in noise)
     cost = power / norm
-    if cost <= promised * (1 + 1e-6):
+    if cost <= promised * (1 + _ROUNDING):
         return None
     return f"the release promises {_numbers(guarantee)}, but its noise alone costs {cost:.4g}"
 
@@ -242,7 +248,7 @@ def _joint_guarantee(
         except PrivacyError as error:
             problem, remedy = f"cannot be added ({str(error).rstrip('.')})", "keep the releases apart"
     warn_caller(
-        f"the guarantees of the releases from which these measurements were taken {problem}, so that the new release "
+        f"the guarantees of the releases from which these measurements were taken {problem}, so the new release "
         f"states none; {remedy}, or pass `guarantee=`.",
         GuaranteeWarning,
     )

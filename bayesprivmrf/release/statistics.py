@@ -267,7 +267,8 @@ class NoisyStatistics(Released):
         >>> part.guarantee == promise
         True
         """
-        model, given = ModelSpecification.from_pgmpy(network), listed_measurements(measurements)
+        model = ModelSpecification.from_pgmpy(network)
+        given = listed_measurements(measurements)
         return cls(
             specification=model, measurements=given, **inherited(model, given, guarantee, total), total=total
         )

@@ -135,7 +135,7 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "states must be for variables in some factor": (
             ModelError, lambda: marginals.clamped([2, 2], [(0,)], np.zeros(2), {1: 0})),
         "`names` must be a sequence": (ArgumentError, lambda: mechanisms.transition_rows(
-            FRAME, person="a", position="a", state="a", names=Decimal(1))),  # type: ignore[arg-type]
+            FRAME, person="a", position="b", state="c", names=Decimal(1))),  # type: ignore[arg-type]
         "`person` must be hashable, got a ndarray": (ArgumentError, lambda: mechanisms.wide_sequences(
             FRAME, person=np.zeros(2), position="a", state="a", length=2)),
         "`count` must be a whole number": (ArgumentError, lambda: noise.DiscreteGaussian(2.0).summed(np.arange(3))),

@@ -300,8 +300,10 @@ def test_columns_may_have_whole_numbers_as_names():
 
 
 def test_orders_and_gaps_are_checked_before_the_data_are_read():
-    for odd in (["wave"], "id", {}):
-        with pytest.raises(ArgumentError, match="must be the names of three different columns"):
+    with pytest.raises(ArgumentError, match="must be the names of three different columns"):
+        transition_rows(missed(), person="id", position="id", state="state")
+    for odd in (["wave"], {}):
+        with pytest.raises(ArgumentError, match="`position` must be hashable"):
             transition_rows(missed(), person="id", position=odd, state="state")  # pyright: ignore[reportArgumentType]
     for order in ([], [1, 1.0], "q1", [1, None], [1, frozenset()], 3):
         with pytest.raises(ArgumentError, match="`order`"):

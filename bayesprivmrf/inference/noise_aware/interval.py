@@ -177,7 +177,8 @@ def _by_beliefs(
 
     model = asked.evidence.specification
     home = clique_of(model, [*asked.variables, *asked.given])
-    scope, start = model.scopes[home], model.offsets[home]
+    scope = model.scopes[home]
+    start = model.offsets[home]
     # the row of each cell of the clique, and whether it has the states given
     row_of = cells_within(model.cardinalities, asked.variables, scope)
     is_given = np.ones(row_of.size, dtype=bool)

@@ -302,8 +302,8 @@ class LatentCounts(_WithoutSmoothing):
 def _return_freed_memory() -> None:
     """Return memory that this fit and earlier ones freed to the system.
 
-    glibc keeps what the sampler's threads free, about ten MiB a fit, for threads that never come back. Other systems
-    return it by themselves.
+    glibc keeps the memory of the sampler's threads after they end, about ten MiB for each fit. Other systems return
+    it by themselves.
     """
     if sys.platform == "linux":
         with suppress(AttributeError, OSError):  # a C library without the function

@@ -26,8 +26,7 @@ def dimension_names(domain: Domain, *, is_escaped: bool = True) -> tuple[str, ..
     """Return the name of each variable's dimension: ``str(variable)``, changed only if that would not work.
 
     Commas, slashes and brackets are replaced, and control characters escaped. A name that is empty or in use gets an
-    underscore.
-    Files of earlier versions have the control characters themselves, `is_escaped` False.
+    underscore. Files of earlier versions have control characters in their names: read them with ``is_escaped=False``.
 
     Examples
     --------

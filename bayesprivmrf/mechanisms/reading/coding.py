@@ -118,7 +118,8 @@ class Coding:
 
     def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
         """Yield the codes of text, categories, dates and objects; a value that is not hashable is undeclared."""
-        known, undeclared = codes_by_key(self.states), len(self.states)
+        known = codes_by_key(self.states)
+        undeclared = len(self.states)
         for value in values:
             try:
                 yield known.get(label_key(value), undeclared)

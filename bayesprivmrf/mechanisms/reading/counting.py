@@ -126,6 +126,7 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
     states = len(coding.states)
     missing, undeclared, several = (-(3 * place + kind) for kind in (1, 2, 3))
     exact = {position: _literal(dtype, label) for position, label in enumerate(coding.states)}
+    # a day is also found in its other form, date or midnight, unless that is declared as well
     declared = set(map(label_key, coding.states))
     for position, label in enumerate(coding.states):
         other = other_form(label)

@@ -1,4 +1,4 @@
-"""Event logs and panels in long form, turned to one row for each person or for each transition.
+"""Event logs and panels in long form, turned into one row for each person or for each transition.
 
 `wide_sequences` makes one row for each person, with a column for each step, and `transition_rows` one row for each
 transition.
@@ -24,6 +24,7 @@ from bayesprivmrf.mechanisms.reading.positions import DeclaredOrder, positions_o
 from bayesprivmrf.model.domain import Label, Variable, listed, require_hashable
 from bayesprivmrf.model.tables import IntArray
 
+# treatments of a missed position between two events of a person
 GAPS = ("refuse", "skip", "ignore")
 
 
@@ -96,7 +97,8 @@ def wide_sequences(
     columns = _three_columns(person, position, state)
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
-    treatment = ("refuse" if names is None else "skip") if gaps is None else one_of("gaps", gaps, GAPS)
+    default = "refuse" if names is None else "skip"
+    treatment = default if gaps is None else one_of("gaps", gaps, GAPS)
     steps = [f"x{t + 1}" for t in range(length)] if names is None else _column_names(names)
     is_named = len(steps) == length and len({str(person), *map(str, steps)}) == length + 1
     must = f"be {length} different names, none of them {person!r}"
@@ -117,20 +119,18 @@ def wide_sequences(
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
         place[numbers[first]] = np.arange(first.size)
         if units is not None:
-            # steps since the first position, or since the person's first event; all beyond `length` are alike
+            # steps since the first position, or since the person's first event
             since = units if is_placed else _apart(units[first][place[numbers]], units)
-            ranks = np.minimum(since, length).astype(np.int64)
-            must, remedy = "be whole steps apart", 'pass gaps="ignore", or round them'
-            # differences of huge numbers may wrap around to negative ones
-            is_whole = bool(((ranks == np.minimum(since, length)) & (ranks >= 0)).all())
-            require(is_whole, "the positions of a person", must, "others", remedy, error=DataError)
+            ranks = _whole_steps(since, length)
         must = f"have at most {length} events, the declared `length`"
         remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
         is_short = is_cut or not (ranks >= length).any()
         require(is_short, "a sequence", must, "a longer one", remedy, error=DataError)
-        states, cells = frame[:, 2].to_numpy().astype(object), {}
+        states = frame[:, 2].to_numpy().astype(object)
+        cells = {}
         for t, name in enumerate(steps):
-            own, column = ranks == t, np.full(first.size, None, dtype=object)
+            own = ranks == t
+            column = np.full(first.size, None, dtype=object)
             column[place[numbers[own]]] = states[own]
             cells[name] = column.tolist()
         series = [nw.new_series(name, own, backend=frame.implementation) for name, own in cells.items()]
@@ -201,7 +201,8 @@ def transition_rows(
         one, two = _consecutive(numbers)
         if units is not None:
             is_step = (_apart(units[one], units[two]) == 1).astype(bool)
-            one, two = one[is_step], two[is_step]
+            one = one[is_step]
+            two = two[is_step]
         states = frame[:, 2]
         rows = frame[one, [0]].with_columns(states[one].alias(ends[0]))
         return nw.to_native(nw.maybe_reset_index(rows.with_columns(states[two].alias(ends[1]))))
@@ -222,15 +223,9 @@ def _three_columns(*columns: Hashable) -> tuple[Hashable, ...]:
     for argument, name in zip(("person", "position", "state"), columns, strict=True):
         require_hashable(f"`{argument}`", name, ArgumentError)
     is_named = len(set(map(str, columns))) == 3
+    what = "`person`, `position` and `state`"
     must = "be the names of three different columns"
-    require(
-        is_named,
-        "`person`, `position` and `state`",
-        must,
-        columns,
-        "write one name for each",
-        error=ArgumentError,
-    )
+    require(is_named, what, must, columns, "write one name for each", error=ArgumentError)
     return columns
 
 
@@ -289,13 +284,24 @@ def _in_order(
 
 
 def _apart(one: np.ndarray, two: np.ndarray) -> np.ndarray:
-    """Return the distances of positions; infinite ones of floats raise no warning, which would tell of the data."""
+    """Return the distances of positions; an overflow gives no warning, which would disclose something of the data."""
     with np.errstate(over="ignore"):
         return two - one
+
+
+def _whole_steps(since: np.ndarray, length: int) -> IntArray:
+    """Return numbers of steps as integers, each larger one as `length`; an error for steps that are not whole."""
+    capped = np.minimum(since, length)
+    steps = capped.astype(np.int64)
+    # differences of huge numbers may wrap around to negative ones
+    is_whole = bool(((steps == capped) & (steps >= 0)).all())
+    remedy = 'pass gaps="ignore", or round them'
+    require(is_whole, "the positions of a person", "be whole steps apart", "others", remedy, error=DataError)
+    return steps
 
 
 def _consecutive(numbers: IntArray) -> tuple[IntArray, IntArray]:
     """Return the rows of each event that has a later one of the same person, and the rows of the next ones."""
     order = np.argsort(numbers, kind="stable")
-    goes_on = np.append(numbers[order][1:] == numbers[order][:-1], False)[: order.size]
-    return order[goes_on], order[np.append(False, goes_on[:-1])[: order.size]]
+    goes_on = numbers[order][1:] == numbers[order][:-1]
+    return order[:-1][goes_on], order[1:][goes_on]

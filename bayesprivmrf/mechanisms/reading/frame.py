@@ -92,7 +92,8 @@ def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Doma
 
     named = () if domain is None else zip(domain.variables, domain.states, strict=True)
     whole = [variable for variable, states in named if all(type(label) is int for label in states)]
-    is_repeated, data = False, opened(data, whole)
+    is_repeated = False
+    data = opened(data, whole)
     if is_dataset(data):
         among = None if wanted is None else set(map(str, wanted))
         guarded("opening", lambda: require_alike(data, wanted), "check that it leads to whole Parquet files.")

@@ -1,9 +1,10 @@
-"""Order of the values of a user's column, which is total over every type that is let in.
+"""Total order of the values in a user's column, for every type that is accepted.
 
 `exact_value` gives values one exact and transitive equality, and `positions_of` gives the positions of events one
-order. Both matter for privacy. A comparison that is not transitive, such as that of ``np.float32(2**24)`` with whole
-numbers near it, lets one person's value decide how the values of all others are sorted. So a value is compared as an
-exact number, date or period, or it is refused. Text is refused as a position, because ``q10`` sorts before ``q2``.
+order. Both matter for privacy. The comparison of ``np.float32(2**24)`` with whole numbers near it, for
+example, is not transitive: one person's value could decide how the values of all others are sorted. So a value is
+compared as an exact number, date or period, or it is refused. Text is refused as a position, because ``q10`` sorts
+before ``q2``.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from bayesprivmrf.model.tables import IntArray
 _EXACT = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 # most digits before or after the point of a decimal number that becomes a fraction; each number takes as many bytes
 _DIGITS = 400
+# kinds of positions, for messages
 _KINDS = "numbers, dates, times, periods or ordered categories"
 
 
@@ -55,8 +57,9 @@ def exact_value(value: Any) -> Any:
     If a equals b and b equals c, but a differs from c, then the position of b determines how many persons there are,
     and one person changes the rows of others. Numbers of NumPy become Python numbers, which compare exactly; its
     extended ``longdouble`` has no such form. Pandas timestamps outside the years 1 to 9999 have no such form either,
-    because equal ones of different resolution have different hash values. Times with a zone become UTC, because
-    Python compares the two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
+    because equal ones of different resolution have different hash values. Times with a zone become UTC. Otherwise
+    Python would compare the two occurrences of a repeated hour by the clock within a zone, and by the moment across
+    zones.
     """
     if isinstance(value, np.integer | np.floating | np.bool_ | np.str_ | np.bytes_):
         value = value.item()
@@ -127,9 +130,11 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     DataError
         A position is not declared; or the values have no total order, such as text, or values of several kinds.
     """
-    what, dtype = f"column {name!r}", series.dtype
+    what = f"column {name!r}"
+    dtype = series.dtype
     if order is None and (codes := _category_codes(series)) is not None:
         return Positions(keys=codes, steps=codes)
+    # columns of one type, whose values need not be looked at one by one
     if order is None and type_name(dtype) not in {"Int128", "UInt128"}:
         if dtype.is_integer():
             values = series.to_numpy()
@@ -148,16 +153,15 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     values = [exact_value(value) for value in distinct]
     if order is not None:
         places = [order.places.get(label_key(value), -1) for value in values]
-        must, seen = (
-            f"hold only positions that `{order.argument}` lists",
-            "another value, or one of another type",
-        )
+        must = f"hold only positions that `{order.argument}` lists"
+        seen = "another value, or one of another type"
         remedy = "list all of them as order=[...], with values of the column's type"
         if order.argument == "names":
             remedy += ', or pass gaps="ignore" if `names` only name the steps'
         require(min(places, default=0) >= 0, what, must, seen, remedy, error=DataError)
         codes = np.array(places, dtype=np.int64)[rows]
         return Positions(keys=codes, steps=codes)
+    # other columns, such as those of objects
     found = [_comparable(value) for value in values]
     kinds = {kind for kind, _ in found}
     remedy = (

@@ -22,8 +22,8 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    released with discrete Gaussian noise of that sensitivity. The allowance is for the noise of measuring k tables,
    and for the public effect of the noise on single variables on the misfit
    (`bayesprivmrf.learning.rounds.learned_scales`). The number of tables is the largest k whose
-   number is above zero. It is zero, and the round ends here, if no number is above three standard deviations of its
-   noise, or above one standard deviation after the first table was measured.
+   number is above zero. It is zero if no number exceeds a threshold, and the round then ends here. The threshold is
+   three standard deviations of the noise, and one after the first table was measured.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` minus the L1 error that noise would
    leave, a share of :math:`\sigma \sqrt{2/\pi}` for each cell. All changes of scores lie in [-D M, D M]: range 2 D M.
    A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the

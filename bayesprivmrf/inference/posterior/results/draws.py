@@ -32,10 +32,10 @@ T may be negative, because b is noisy if m is small. The interval does not use T
 
 which is a proper distribution for every b. If V is at least U, as with synthetic data sets that are at least as large
 as the data, nominal 90 % intervals have a coverage of 90 % with twenty or more data sets. With five data sets they
-are conservative (96 %), because so few determine B poorly. Coverage is an average, and a width can be off: take fifty
-data sets. At V = U, nine of ten widths are between 0.68 and 1.62 times that of the posterior with twenty data sets,
-and between 0.70 and 1.36 times with fifty. Widths from T are worse: with twenty data sets, a quarter of them are
-below three quarters of the posterior's.
+are conservative (96 %), because so few determine B poorly. Coverage is an average, and the
+width of one interval can be off: take fifty data sets. At V = U, nine of ten widths are between 0.70 and 1.36 times
+that of the posterior with fifty data sets. With twenty, they are between 0.68 and 1.62 times, and a quarter of the
+widths from T are below three quarters of the posterior's.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ def combine_estimates(
     ----------
     estimates
         Estimates q_l, one for each synthetic data set, shape (m,), at least two; take fifty or more, because with
-            twenty the width of the interval is often a third off.
+        twenty the width of the interval is often a third off.
     variances
         Sampling variance u_l of each estimate, shape (m,), computed as if its data were a simple random sample.
     prob

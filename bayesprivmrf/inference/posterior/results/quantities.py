@@ -1,7 +1,7 @@
 r"""Answers from posterior draws: credible intervals of joint states, queries and functions; a summary; the edges.
 
 **Estimates.** The estimate of an interval is the mean over the draws whose quantiles are its limits. It is therefore
-the number that `Posterior.marginal` gives for the same variables, and for counts of the records the mean of the
+the number that `Posterior.marginal` gives for the same variables. For counts of the records it is the mean of the
 latent counts, each rounded to whole records. A function of a chain is taken at the mean of what it depends on
 (`chain_bounds`).
 
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 
 # Largest sensitivity s of a quantity that the prior does not decide; the module's docstring defines it
 LARGEST_SENSITIVITY = 1.0
+# Largest number of rows that a quantity prints, as pandas does by default
+_SHOWN_ROWS = 60
 # range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
 
@@ -113,7 +115,7 @@ class Quantity:
     def __repr__(self) -> str:
         interval = f"{self.prob:.0%} interval"
         if self.estimate.ndim:
-            return f"Quantity(shape {self.estimate.shape}, {interval})\n{self.frame.to_string(max_rows=60)}"
+            return f"Quantity(shape {self.estimate.shape}, {interval})\n{self.frame.to_string(max_rows=_SHOWN_ROWS)}"
         numbers = f"{float(self.estimate):.4g}, {interval} {float(self.lower):.4g} to {float(self.upper):.4g}"
         return f"Quantity({numbers}; {self.status}: {self.note})"
 
@@ -160,7 +162,8 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
     if template is not None:
         # a variable may be called like the axes of draws
         renamed = dict(zip(template.dims, free_names(template.dims, {"chain", "draw"}), strict=True))
-        template, own = template.rename(renamed), list(renamed.values())
+        template = template.rename(renamed)
+        own = list(renamed.values())
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
     return xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
 
@@ -263,12 +266,13 @@ def quantity_of(
 def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
     """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
 
-    The mean is over the draws of the part, such as a step's matrix, so that it is the estimate of
-    `Posterior.interval` for the states after a step given those before it. Stationary distributions and times are
+    The mean is over the draws of the part, such as a step's matrix. It is thus the estimate of `Posterior.interval`
+    for the states after a step given those before it. Stationary distributions and times are
     those of that mean: they fit the matrix that is printed, and a time may have an infinite mean over the draws.
     """
     parts = asked.part(draws.finished.marginals)
-    drawn, center = asked.function(parts), parts.mean(axis=(0, 1))
+    drawn = asked.function(parts)
+    center = parts.mean(axis=(0, 1))
     lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
     return Bounds(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
 
