@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -44,15 +45,18 @@ def doubt_of(
     """Return what contradicts a guarantee in the noise of a release; None if nothing does, or nothing is known.
 
     A secret random sample of the records would explain noise that costs too much, and so would rounding by whoever
-    published the scales. A promise is therefore false only if the mechanism is one of this library that counts all
-    records, or if a sample of one record in a million would not explain it either.
+    published the scales, or tables of disjoint groups, whose costs do not add up. A promise is therefore false only
+    if one release of a mechanism of this library counts all records, or if a sample of one record in a million would
+    not explain it either.
     """
     if guarantee is None:
         return None
     counts_all = mechanism in _COUNT_ALL_RECORDS
     if not counts_all and guarantee.unit not in ("record", "person"):
         return None
-    text = _dearer_than_promised(guarantee, noise, model, queries)
+    text, groups = _dearer_than_promised(guarantee, noise, model, queries), ""
+    if text is not None and len(noise) > 1:
+        groups = " or disjoint groups"
     if not queries:
         text = text or _plainer_than_promised(guarantee, noise, model, share=1.0)
     if text is None:
@@ -62,7 +66,7 @@ def doubt_of(
     )
     verdict = "the promise is false"
     if not is_false:
-        verdict = "the promise is wrong, unless the counted records were a secret random sample"
+        verdict = f"the promise is wrong, unless the counted records were a secret random sample{groups}"
     return Doubt(f"{text}: {verdict}; ask whoever made the file.", is_false)
 
 
@@ -220,9 +224,13 @@ def inherited(
     if is_whole and len(made) == 1:
         provenance = made[0]
     else:
-        names = [*(each.mechanism for each in made), *([] if is_whole else [PUBLISHED])]
+        names = [
+            name if count == 1 else f"{count} releases of {name}"
+            for name, count in Counter(each.mechanism for each in made).items()
+        ]
         provenance = Provenance(
-            mechanism=" and ".join(dict.fromkeys(names)), simulated=any(each.simulated for each in made)
+            mechanism=" and ".join(dict.fromkeys([*names, *([] if is_whole else [PUBLISHED])])),
+            simulated=any(each.simulated for each in made),
         )
     rules = [each.person_rows for each in known if each.person_rows is not None]
     # rows of the person with most rows depend on each other, whichever release they come from
@@ -247,6 +255,14 @@ def _joint_guarantee(
         GuaranteeWarning,
     )
     return None
+
+
+def different(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return measurements without repetitions of the same noisy answers, which cost no further budget."""
+    found: dict[Any, Measurement] = {}
+    for each in measurements:
+        found.setdefault((repr(each.query), each.values.tobytes(), each.noise), each)
+    return list(found.values())
 
 
 def whole_total(total: Any) -> int:

@@ -39,6 +39,7 @@ from bayesprivmrf.release.measurement import (
 from bayesprivmrf.release.promises import (
     PUBLISHED,
     Doubt,
+    different,
     doubt_of,
     facts_of,
     inherited,
@@ -363,9 +364,10 @@ class NoisyStatistics(Released):
         return promise_sentence(guarantee, self.person_rows)
 
     def _doubt(self) -> Doubt | None:
-        asked = () if self.has_tables else self.queries
-        mechanism = self.provenance.mechanism
-        return doubt_of(self.guarantee, self.noise, self.specification, asked, mechanism)
+        measured = different(self.measurements)
+        asked = () if self.has_tables else [each.query for each in measured]
+        noise, mechanism = [each.noise for each in measured], self.provenance.mechanism
+        return doubt_of(self.guarantee, noise, self.specification, asked, mechanism)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False

@@ -1,5 +1,6 @@
 """A release that is made of measurements of other releases keeps their promise and their marks, or states none."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -40,9 +41,24 @@ def test_measurements_of_several_releases_have_the_sum_and_one_release_counts_on
     assert taken(NETWORK, [*one.measurements, *one.measurements]).guarantee.epsilon == 0.5
     both = taken(NETWORK, [*one.measurements, *other.measurements])
     assert both.guarantee == bpm.compose(one.guarantee, other.guarantee)
-    assert both.provenance.mechanism == "LaplaceStatistics"
+    assert both.provenance.mechanism == "2 releases of LaplaceStatistics"
     stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
     assert taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated).guarantee == stated
+
+
+def test_releases_of_disjoint_groups_and_repeated_measurements_are_not_called_false(tmp_path):
+    """The costs of disjoint groups do not add up, and the same noisy answers cost nothing twice."""
+    one, other = released(), released()
+    repeated = taken(NETWORK, [*one.measurements, one.measurements[0]])
+    repeated.save(tmp_path / "repeated")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GuaranteeWarning)
+        assert bpm.load_release(tmp_path / "repeated") == repeated
+    stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
+    groups = taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated)
+    groups.save(tmp_path / "groups")
+    with pytest.warns(GuaranteeWarning, match="costs 2: .* secret random sample or disjoint groups"):
+        assert bpm.load_release(tmp_path / "groups") == groups
 
 
 def test_a_seeded_release_stays_marked_whatever_is_stated():
