@@ -301,7 +301,7 @@ def test_columns_may_have_whole_numbers_as_names():
 
 def test_orders_and_gaps_are_checked_before_the_data_are_read():
     for odd in (["wave"], "id", {}):
-        with pytest.raises(ArgumentError, match="names of three different columns|must be hashable"):
+        with pytest.raises(ArgumentError, match=r"names of three different columns|must be hashable"):
             transition_rows(missed(), person="id", position=odd, state="state")  # pyright: ignore[reportArgumentType]
     for order in ([], [1, 1.0], "q1", [1, None], [1, frozenset()], 3):
         with pytest.raises(ArgumentError, match="`order`"):
