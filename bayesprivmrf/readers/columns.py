@@ -18,7 +18,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed
+from bayesprivmrf.model.domain import Label, Variable, codes_by_key, is_missing, label_key, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.base import contradiction
@@ -166,8 +166,7 @@ def as_number(value: Any) -> float:
 def code_of(states: Sequence[Label], label: Any) -> int | None:
     """Return the position of the state that equals a label, or else has its text; None if there is none."""
     by_text = {str(state): code for code, state in enumerate(states)}
-    by_key = {label_key(state): code for code, state in enumerate(states)}
-    return by_key.get(label_key(label), by_text.get(str(label)))
+    return codes_by_key(states).get(label_key(label), by_text.get(str(label)))
 
 
 # A number whose thousands are separated, as in 1,410 or 1 410 or 1.410,5
