@@ -244,7 +244,7 @@ def _joint_guarantee(
     """Return the sum of the guarantees of releases; None, after a warning, if they have none in this model."""
     problem = "hold for records that respect `impossible`, which the new model does not declare"
     remedy = "declare the same `impossible`"
-    if all(each.impossible <= set(model.impossible) for each in origins):
+    if all(set(each.model.impossible) <= set(model.impossible) for each in origins):
         try:
             return compose(*promises)
         except PrivacyError as error:

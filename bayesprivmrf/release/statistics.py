@@ -31,6 +31,7 @@ from bayesprivmrf.release.measurement import (
     listed_measurements,
     measured_on,
     measurements_of_cliques,
+    require_same_rows,
     restored_fields,
     stacked,
     statistics_content,
@@ -124,7 +125,7 @@ class NoisyStatistics(Released):
         given, flat, bound = measured_on(specification, measurements, bound)
         total = None if total is None else whole_total(total)
         check_promise(guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total)
-        origin = Origin(guarantee, provenance, person_rows, frozenset(specification.impossible))
+        origin = Origin(guarantee, provenance, person_rows, specification)
         fields: dict[str, Any] = {
             "specification": specification,
             "measurements": tuple(each._of(origin) for each in given),
@@ -248,6 +249,11 @@ class NoisyStatistics(Released):
         NoisyStatistics
             The release. `has_tables` is True if the measurements are the whole table of each clique, in order.
 
+        Raises
+        ------
+        ModelError
+            A query does not fit the model, or a measurement of a release would count other states than it did there.
+
         Warns
         -----
         GuaranteeWarning
@@ -269,6 +275,7 @@ class NoisyStatistics(Released):
         True
         """
         model, given = ModelSpecification.from_pgmpy(network), listed_measurements(measurements)
+        require_same_rows(given, model)
         return cls(
             specification=model, measurements=given, **inherited(model, given, guarantee, total), total=total
         )

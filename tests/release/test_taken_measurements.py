@@ -9,7 +9,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import GuaranteeWarning
+from bayesprivmrf.errors import GuaranteeWarning, ModelError
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 from bayesprivmrf.privacy import Laplace
 
@@ -113,3 +113,20 @@ def test_a_guarantee_for_a_smaller_domain_is_not_stated_for_a_larger_one():
     with pytest.warns(GuaranteeWarning, match="declare the same `impossible`"):
         assert taken(NETWORK, release.measurements).guarantee is None
     assert taken(zeros, release.measurements).guarantee == release.guarantee
+
+
+def test_answers_are_not_read_as_those_of_other_states():
+    """They are numbers in the order of the states that the release declares."""
+    swapped = bpm.declare({"a": ["x", "y"], "b": ["y", "x"]}, [("a", "b")])
+    for asked in (None, [q.table("a", "b")], [q.parities(2)]):
+        release = released(network=PAIR, **({} if asked is None else {"queries": asked}))
+        with pytest.raises(ModelError, match=r"states of 'b' that are declared there, \['x', 'y'\]"):
+            taken(swapped, release.measurements[:1])
+    scores = released(queries=[q.weighted("b", matrix=[[0, 3]]), q.table("a", "b"), q.table("b", "c")])
+    with pytest.raises(ModelError, match="states of 'b' that are declared there"):
+        taken(swapped, scores.measurements[:1])
+    pairs = released(network=bpm.declare(STATES, [("a", "b"), ("c",)]), queries=[q.parities(2)])
+    with pytest.raises(ModelError, match="have the rows that it has there"):
+        taken(bpm.declare(STATES, [("a",), ("b", "c")]), pairs.measurements)
+    reordered = bpm.declare({name: STATES[name] for name in "cba"}, [("b", "c"), ("b", "a")])
+    assert taken(reordered, released().measurements).guarantee == released().guarantee
