@@ -59,6 +59,7 @@ def doubt_of(
         groups = " or disjoint groups"
     if not queries:
         text = text or _plainer_than_promised(guarantee, noise, model, share=1.0)
+        text = text or (_plainer_together(guarantee, noise, model) if counts_all else None)
     if text is None:
         return None
     is_false = counts_all or (
@@ -111,6 +112,34 @@ def _plainer_than_promised(
             name = f"{law.name} noise of scale {law.scale:.4g}"
             return f"the release promises {_numbers(guarantee)}, but {name} in a cell shows more of a record"
     return None
+
+
+def _plainer_together(
+    guarantee: PrivacyGuarantee, noise: Sequence[NoiseDistribution], model: ModelSpecification
+) -> str | None:
+    r"""Return a text if all tables together show a record more plainly than a guarantee with a delta allows.
+
+    If the cells of one record hold this record alone rather than none, all of their noisy counts are at least one
+    with probability :math:`\prod_j p_{1j}` rather than :math:`\prod_j p_{0j}`, as in `_plainer_than_promised`. So
+
+    .. math:: \prod_j p_{1j} \le e^\epsilon \prod_j p_{0j} + \delta.
+
+    Under replace-one neighbors the record leaves other cells, whose counts are then at most zero with the same
+    probabilities, so that both products are squared. A guarantee without delta is compared with the exact cost, by
+    `_dearer_than_promised`.
+    """
+    is_moved = guarantee.adjacency is Adjacency.REPLACE_ONE
+    has_free_cells = model.possible is None and min(map(math.prod, model.shapes), default=0) > 1
+    is_known = all(law.kernel in ("absolute", "square") and law.scale > 0 for law in noise)
+    if guarantee.epsilon is None or not guarantee.delta or not is_known or (is_moved and not has_free_cells):
+        return None
+    chances = [(gap + below, below) for gap, below in map(_plainness, noise)]
+    with np.errstate(divide="ignore"):
+        present, absent = (1 + is_moved) * np.log(chances).sum(axis=0)
+    most = math.exp(min(guarantee.epsilon + absent, 1.0)) + guarantee.delta
+    if math.exp(present) <= most * (1 + 1e-6):
+        return None
+    return f"the release promises {_numbers(guarantee)}, but its tables together show more of a record"
 
 
 def _plainness(law: NoiseDistribution) -> tuple[float, float]:
