@@ -18,7 +18,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed
+from bayesprivmrf.model.domain import Label, Variable, codes_by_key, is_missing, label_key, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.base import contradiction
@@ -169,7 +169,7 @@ def code_finder(states: Sequence[Label]) -> Callable[[Any], int | None]:
     The function returns None for a label without such a state.
     """
     by_text = {str(state): code for code, state in enumerate(states)}
-    by_key = {label_key(state): code for code, state in enumerate(states)}
+    by_key = codes_by_key(states)
     return lambda label: by_key.get(label_key(label), by_text.get(str(label)))
 
 

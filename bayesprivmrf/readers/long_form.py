@@ -13,7 +13,15 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, is_missing, label_key, listed, require_hashable
+from bayesprivmrf.model.domain import (
+    Label,
+    Variable,
+    is_missing,
+    label_key,
+    listed,
+    other_form,
+    require_hashable,
+)
 from bayesprivmrf.model.labels import is_total_name
 from bayesprivmrf.model.tables import free_names
 from bayesprivmrf.noise import NoiseDistribution
@@ -238,6 +246,11 @@ def _places(
             must = "have labels that no state and no other group has"
             require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
+    for number, labels in enumerate(levels):
+        for code, label in enumerate(labels):  # data frames may store the day of a date as its midnight
+            other = other_form(label)
+            if other is not None:
+                known.setdefault(label_key(other), (number, code))
     states = [*levels[0]]
     code = None if missing is None else code_finder(states)(missing)
     empty = None if code is None else (0, code)

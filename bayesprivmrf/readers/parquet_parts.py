@@ -117,6 +117,7 @@ def _kind(dtype: Any) -> str | None:
         dtype = dtype.value_type
     if types.is_null(dtype):
         return None
-    if types.is_integer(dtype) or types.is_floating(dtype) or types.is_decimal(dtype):
+    # Arrow converts these to each other without rounding, or fails; it rounds to narrower floats and to decimals
+    if types.is_integer(dtype) or types.is_float64(dtype):
         return "number"
     return "text" if types.is_string(dtype) or types.is_large_string(dtype) else str(dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
+import reprlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, sides_of
 from bayesprivmrf.errors import ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.domain import listed
+from bayesprivmrf.model.domain import label_key, listed
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import check_variance
@@ -50,8 +51,8 @@ class Origin:
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
     person_rows: PersonRows | None
-    impossible: frozenset[Any]
-    """Structural zeros of the declared model: the guarantee is for records that respect them."""
+    model: ModelSpecification
+    """The declared model: the guarantee is for records of its domain that respect its structural zeros."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=False)
@@ -144,6 +145,30 @@ class Measurement:
                 rows = self.query.bind(model).labels
                 return replace(self, values=aligned(what, self.values, None, [rows]))
             raise
+
+
+def require_same_rows(measurements: Iterable[Measurement], model: ModelSpecification) -> None:
+    """Raise a `ModelError` if the answers of another release would count other states in a model.
+
+    The answers are numbers in the order of the states that the release declares.
+    """
+    for each in measurements:
+        old = None if each._origin is None else each._origin.model
+        if old is None or old is model or not isinstance(each.values, np.ndarray):
+            continue
+        what, remedy = f"the measurement {each.query!r} of another release", "declare the same"
+        scope = getattr(each.query, "scope", None)
+        if scope is None:  # such as all pairs, which depend on the model
+            asked = each.query.bind(model)
+            must = "have the rows that it has there"
+            is_same = asked.labels == each.query.bind(old).labels
+            require(is_same, what, must, "others in this model", remedy, error=ModelError)
+            scope = dict.fromkeys(v for one in asked.scopes for v in one)
+        for variable in scope:
+            own, new = old.domain.states_of(variable), model.domain.states_of(variable)
+            must = f"have the states of {variable!r} that are declared there, {reprlib.repr(list(own))}"
+            is_same, seen = [*map(label_key, own)] == [*map(label_key, new)], reprlib.repr(list(new))
+            require(is_same, what, must, seen, f"{remedy}, in this order", error=ModelError)
 
 
 def _require_some(query: Query, values: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -47,18 +48,22 @@ def doubt_of(
 ) -> Doubt | None:
     """Return what contradicts a guarantee in the noise of a release; None if nothing does, or nothing is known.
 
-    A secret random sample of the records would explain noise that costs too much, and so would rounding by whoever
-    published the scales. A promise is therefore false in two cases only. The mechanism is one of this library
-    that counts all records; or a sample of one record in a million would not explain the noise either.
+    A secret random sample of the records would explain noise that costs too much. So would rounding by whoever
+    published the scales, or tables of disjoint groups, whose costs do not add up. A promise is therefore false in two
+    cases only. One release of a mechanism of this library counts all records; or a sample of one record in a million
+    would not explain the noise either.
     """
     if guarantee is None:
         return None
     counts_all = mechanism in _COUNT_ALL_RECORDS
     if not counts_all and guarantee.unit not in ("record", "person"):
         return None
-    text = _dearer_than_promised(guarantee, noise, model, queries)
+    text, groups = _dearer_than_promised(guarantee, noise, model, queries), ""
+    if text is not None and len(noise) > 1:
+        groups = " or disjoint groups"
     if not queries:
         text = text or _plainer_than_promised(guarantee, noise, model, share=1.0)
+        text = text or (_plainer_together(guarantee, noise, model) if counts_all else None)
     if text is None:
         return None
     is_false = counts_all or (
@@ -66,7 +71,7 @@ def doubt_of(
     )
     verdict = "the promise is false"
     if not is_false:
-        verdict = "the promise is wrong, unless the counted records were a secret random sample"
+        verdict = f"the promise is wrong, unless the counted records were a secret random sample{groups}"
     return Doubt(f"{text}: {verdict}; ask whoever made the file.", is_false)
 
 
@@ -111,6 +116,34 @@ def _plainer_than_promised(
             name = f"{law.name} noise of scale {law.scale:.4g}"
             return f"the release promises {_numbers(guarantee)}, but {name} in a cell shows more of a record"
     return None
+
+
+def _plainer_together(
+    guarantee: PrivacyGuarantee, noise: Sequence[NoiseDistribution], model: ModelSpecification
+) -> str | None:
+    r"""Return a text if all tables together show a record more plainly than a guarantee with a delta allows.
+
+    If the cells of one record hold this record alone rather than none, all of their noisy counts are at least one
+    with probability :math:`\prod_j p_{1j}` rather than :math:`\prod_j p_{0j}`, as in `_plainer_than_promised`. So
+
+    .. math:: \prod_j p_{1j} \le e^\epsilon \prod_j p_{0j} + \delta.
+
+    Under replace-one neighbors the record leaves other cells, whose counts are then at most zero with the same
+    probabilities, so that both products are squared. A guarantee without delta is compared with the exact cost, by
+    `_dearer_than_promised`.
+    """
+    is_moved = guarantee.adjacency is Adjacency.REPLACE_ONE
+    has_free_cells = model.possible is None and min(map(math.prod, model.shapes), default=0) > 1
+    is_known = all(law.kernel in ("absolute", "square") and law.scale > 0 for law in noise)
+    if guarantee.epsilon is None or not guarantee.delta or not is_known or (is_moved and not has_free_cells):
+        return None
+    chances = [(gap + below, below) for gap, below in map(_plainness, noise)]
+    with np.errstate(divide="ignore"):
+        present, absent = (1 + is_moved) * np.log(chances).sum(axis=0)
+    most = math.exp(min(guarantee.epsilon + absent, 1.0)) + guarantee.delta
+    if math.exp(present) <= most * (1 + 1e-6):
+        return None
+    return f"the release promises {_numbers(guarantee)}, but its tables together show more of a record"
 
 
 def _plainness(law: NoiseDistribution) -> tuple[float, float]:
@@ -226,9 +259,13 @@ def inherited(
     if is_whole and len(made) == 1:
         provenance = made[0]
     else:
-        names = [*(each.mechanism for each in made), *([] if is_whole else [PUBLISHED])]
+        names = [
+            name if count == 1 else f"{count} releases of {name}"
+            for name, count in Counter(each.mechanism for each in made).items()
+        ]
         provenance = Provenance(
-            mechanism=" and ".join(dict.fromkeys(names)), simulated=any(each.simulated for each in made)
+            mechanism=" and ".join(dict.fromkeys([*names, *([] if is_whole else [PUBLISHED])])),
+            simulated=any(each.simulated for each in made),
         )
     rules = [each.person_rows for each in known if each.person_rows is not None]
     # rows of the person with most rows depend on each other, whichever release they come from
@@ -242,7 +279,7 @@ def _joint_guarantee(
     """Return the sum of the guarantees of releases; None, after a warning, if they have none in this model."""
     problem = "hold for records that respect `impossible`, which the new model does not declare"
     remedy = "declare the same `impossible`"
-    if all(each.impossible <= set(model.impossible) for each in origins):
+    if all(set(each.model.impossible) <= set(model.impossible) for each in origins):
         try:
             return compose(*promises)
         except PrivacyError as error:
@@ -253,6 +290,14 @@ def _joint_guarantee(
         GuaranteeWarning,
     )
     return None
+
+
+def different(measurements: Sequence[Measurement]) -> list[Measurement]:
+    """Return measurements without repetitions of the same noisy answers, which cost no further budget."""
+    found: dict[Any, Measurement] = {}
+    for each in measurements:
+        found.setdefault((repr(each.query), each.values.tobytes(), each.noise), each)
+    return list(found.values())
 
 
 def whole_total(total: Any) -> int:

@@ -31,6 +31,7 @@ from bayesprivmrf.release.measurement import (
     listed_measurements,
     measured_on,
     measurements_of_cliques,
+    require_same_rows,
     restored_fields,
     stacked,
     statistics_content,
@@ -39,6 +40,7 @@ from bayesprivmrf.release.measurement import (
 from bayesprivmrf.release.promises import (
     PUBLISHED,
     Doubt,
+    different,
     doubt_of,
     facts_of,
     inherited,
@@ -123,7 +125,7 @@ class NoisyStatistics(Released):
         given, flat, bound = measured_on(specification, measurements, bound)
         total = None if total is None else whole_total(total)
         check_promise(guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total)
-        origin = Origin(guarantee, provenance, person_rows, frozenset(specification.impossible))
+        origin = Origin(guarantee, provenance, person_rows, specification)
         fields: dict[str, Any] = {
             "specification": specification,
             "measurements": tuple(each._of(origin) for each in given),
@@ -247,6 +249,11 @@ class NoisyStatistics(Released):
         NoisyStatistics
             The release. `has_tables` is True if the measurements are the whole table of each clique, in order.
 
+        Raises
+        ------
+        ModelError
+            A query does not fit the model, or a measurement of a release would count other states than it did there.
+
         Warns
         -----
         GuaranteeWarning
@@ -269,6 +276,7 @@ class NoisyStatistics(Released):
         """
         model = ModelSpecification.from_pgmpy(network)
         given = listed_measurements(measurements)
+        require_same_rows(given, model)
         return cls(
             specification=model, measurements=given, **inherited(model, given, guarantee, total), total=total
         )
@@ -364,9 +372,10 @@ class NoisyStatistics(Released):
         return promise_sentence(guarantee, self.person_rows)
 
     def _doubt(self) -> Doubt | None:
-        asked = () if self.has_tables else self.queries
-        mechanism = self.provenance.mechanism
-        return doubt_of(self.guarantee, self.noise, self.specification, asked, mechanism)
+        measured = different(self.measurements)
+        asked = () if self.has_tables else [each.query for each in measured]
+        noise, mechanism = [each.noise for each in measured], self.provenance.mechanism
+        return doubt_of(self.guarantee, noise, self.specification, asked, mechanism)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False

@@ -338,3 +338,28 @@ def test_what_one_person_adds_is_what_the_promise_says():
         wide = nonnull(wide_sequences(frame, **COLUMNS, length=2))
         tables.append(pd.Series([tuple(row[1:]) for row in wide]).value_counts())
     assert tables[1].sub(tables[0], fill_value=0).abs().sum() == 1
+
+
+@pytest.mark.parametrize("first", [0.1, 0.3, 0.7])
+@pytest.mark.parametrize("gaps", ["skip", "refuse"])
+def test_another_person_does_not_decide_how_far_apart_events_are(first, gaps):
+    """A decimal number turns the column to objects, whose differences are exact; those of floats are rounded."""
+    events = {"id": [1, 1, 2], "wave": [first, first + 1, 4.0], "state": ["a", "b", "a"]}
+    floats, objects = pd.DataFrame(events), pd.DataFrame(events | {"wave": [first, first + 1, Decimal(4)]})
+    assert floats["wave"].dtype != objects["wave"].dtype
+    found = []
+    for frame in (floats, objects):
+        try:
+            found.append(transition_rows(frame, **COLUMNS, gaps=gaps).to_numpy().tolist())
+        except DataError as error:
+            found.append(str(error))
+    assert found[0] == found[1]
+
+
+def test_a_person_without_an_event_does_not_round_the_states_of_others():
+    """Pandas turns whole numbers with a gap to floats, which do not have all large whole numbers."""
+    large = 2**53 + 1
+    events = pd.DataFrame({"id": [1, 1, 2, 2], "wave": [1, 2, 1, 2], "state": [large - 1, large] * 2})
+    for kept in (events, events[:3]):
+        wide = wide_sequences(kept, **COLUMNS, length=2)
+        assert int(wide["x2"].tolist()[0]) == large

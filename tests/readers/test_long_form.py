@@ -1,6 +1,7 @@
 """Noisy counts in long form are read as the tables that they are, and anything else is refused."""
 
 import csv
+import datetime
 import gzip
 
 import numpy as np
@@ -387,3 +388,13 @@ def test_what_a_file_leaves_open_is_refused(tmp_path, text, match):
     network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
     with pytest.raises((DataError, ArgumentError), match=match):
         bpm.readers.read_counts(network, tmp_path / "counts.csv", noise="gaussian")
+
+
+def test_days_are_read_in_the_form_in_which_a_frame_stores_them():
+    """Pandas stores the dates that a database returns as midnights."""
+    days = [datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]
+    network = bpm.declare({"day": days})
+    for entries in (days, pd.to_datetime(days), [*map(str, days)]):
+        frame = pd.DataFrame({"day": entries, "value": [1.5, 2.5]})[::-1]
+        release = read_counts(network, frame, noise=Laplace(1.0))
+        assert release.flat.tolist() == [1.5, 2.5]

@@ -138,6 +138,15 @@ def test_the_first_file_does_not_decide_how_the_others_are_read(odd, tmp_path):
     assert mechanism.release(network, tmp_path).tables["a",].tolist() == [2, 1, 0]
 
 
+@pytest.mark.parametrize("first", [pa.float32(), pa.decimal128(3, 1)], ids=str)
+def test_the_first_file_does_not_round_the_numbers_of_the_others(first, tmp_path):
+    pq.write_table(pa.table({"a": pa.array([1], first)}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [0.125, 0.1]}), tmp_path / "1.parquet")
+    network = bpm.declare({"a": [0.1, 0.125, 1]}, [("a",)])
+    with pytest.raises(DataError, match="have one kind of values in the column 'a'"):
+        ExactStatistics(other={"a": 1}).release(network, tmp_path)
+
+
 def test_waves_in_subfolders_are_text_whose_order_is_declared(tmp_path):
     for wave in (2, 9, 10):
         (tmp_path / f"wave={wave}").mkdir()

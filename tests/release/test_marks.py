@@ -249,6 +249,21 @@ def test_a_mechanism_that_counts_all_records_may_not_promise_less_than_its_noise
                 bpm.load_release(path)
 
 
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize("mechanism", [LaplaceStatistics(epsilon=2.0), GaussianStatistics(rho=2.0)], ids=repr)
+def test_a_tiny_delta_hides_no_promise_that_all_tables_together_contradict(tmp_path, mechanism, adjacency):
+    path = tmp_path / "r"
+    release = dataclasses.replace(mechanism, adjacency=adjacency).release(NETWORK, PEOPLE)
+    honest = release.guarantee.to_approximate(1e-9)
+    made = NoisyStatistics.from_measurements(NETWORK, release.measurements, guarantee=honest)
+    made.save(path)
+    assert bpm.load_release(path) == made
+    # each table alone costs half of the budget
+    edited(path, lambda content: content["guarantee"].update(epsilon=1.1))
+    with pytest.raises(ReleaseFileError, match=r"shows? more of a record: the promise is false"):
+        bpm.load_release(path)
+
+
 def test_a_posterior_whose_release_makes_a_false_promise_does_not_load(tmp_path):
     release = LaplaceStatistics(epsilon=1.0).release(NETWORK, PEOPLE)
     cheap = dataclasses.replace(release.guarantee, epsilon=1e-9)

@@ -1,5 +1,6 @@
 """A release that is made of measurements of other releases keeps their promise and their marks, or states none."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import GuaranteeWarning
+from bayesprivmrf.errors import GuaranteeWarning, ModelError
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 from bayesprivmrf.privacy import Laplace
 
@@ -40,9 +41,24 @@ def test_measurements_of_several_releases_have_the_sum_and_one_release_counts_on
     assert taken(NETWORK, [*one.measurements, *one.measurements]).guarantee.epsilon == 0.5
     both = taken(NETWORK, [*one.measurements, *other.measurements])
     assert both.guarantee == bpm.compose(one.guarantee, other.guarantee)
-    assert both.provenance.mechanism == "LaplaceStatistics"
+    assert both.provenance.mechanism == "2 releases of LaplaceStatistics"
     stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
     assert taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated).guarantee == stated
+
+
+def test_releases_of_disjoint_groups_and_repeated_measurements_are_not_called_false(tmp_path):
+    """The costs of disjoint groups do not add up, and the same noisy answers cost nothing twice."""
+    one, other = released(), released()
+    repeated = taken(NETWORK, [*one.measurements, one.measurements[0]])
+    repeated.save(tmp_path / "repeated")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", GuaranteeWarning)
+        assert bpm.load_release(tmp_path / "repeated") == repeated
+    stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
+    groups = taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated)
+    groups.save(tmp_path / "groups")
+    with pytest.warns(GuaranteeWarning, match="costs 2: .* secret random sample or disjoint groups"):
+        assert bpm.load_release(tmp_path / "groups") == groups
 
 
 def test_a_seeded_release_stays_marked_whatever_is_stated():
@@ -97,3 +113,20 @@ def test_a_guarantee_for_a_smaller_domain_is_not_stated_for_a_larger_one():
     with pytest.warns(GuaranteeWarning, match="declare the same `impossible`"):
         assert taken(NETWORK, release.measurements).guarantee is None
     assert taken(zeros, release.measurements).guarantee == release.guarantee
+
+
+def test_answers_are_not_read_as_those_of_other_states():
+    """They are numbers in the order of the states that the release declares."""
+    swapped = bpm.declare({"a": ["x", "y"], "b": ["y", "x"]}, [("a", "b")])
+    for asked in (None, [q.table("a", "b")], [q.parities(2)]):
+        release = released(network=PAIR, **({} if asked is None else {"queries": asked}))
+        with pytest.raises(ModelError, match=r"states of 'b' that are declared there, \['x', 'y'\]"):
+            taken(swapped, release.measurements[:1])
+    scores = released(queries=[q.weighted("b", matrix=[[0, 3]]), q.table("a", "b"), q.table("b", "c")])
+    with pytest.raises(ModelError, match="states of 'b' that are declared there"):
+        taken(swapped, scores.measurements[:1])
+    pairs = released(network=bpm.declare(STATES, [("a", "b"), ("c",)]), queries=[q.parities(2)])
+    with pytest.raises(ModelError, match="have the rows that it has there"):
+        taken(bpm.declare(STATES, [("a",), ("b", "c")]), pairs.measurements)
+    reordered = bpm.declare({name: STATES[name] for name in "cba"}, [("b", "c"), ("b", "a")])
+    assert taken(reordered, released().measurements).guarantee == released().guarantee

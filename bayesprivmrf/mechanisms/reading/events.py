@@ -126,14 +126,18 @@ def wide_sequences(
         remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
         is_short = is_cut or not (ranks >= length).any()
         require(is_short, "a sequence", must, "a longer one", remedy, error=DataError)
-        states = frame[:, 2].to_numpy().astype(object)
+        column_of_states = frame.get_column(frame.columns[2])
+        states = column_of_states.to_numpy().astype(object)
+        # pandas would turn whole numbers to floats where a person has no event, and round large ones of all others
+        is_kept = frame.implementation.is_pandas_like() and column_of_states.dtype != nw.String
+        kind = nw.Object() if is_kept else None
         cells = {}
         for t, name in enumerate(steps):
             own = ranks == t
             column = np.full(first.size, None, dtype=object)
             column[place[numbers[own]]] = states[own]
             cells[name] = column.tolist()
-        series = [nw.new_series(name, own, backend=frame.implementation) for name, own in cells.items()]
+        series = [nw.new_series(name, own, kind, backend=frame.implementation) for name, own in cells.items()]
         return nw.to_native(nw.maybe_reset_index(frame[first, [0]].with_columns(*series)))
 
     return guarded("reading", read)

@@ -142,7 +142,7 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
             return Positions(keys=values, steps=values)
         # exact for the narrower types; infinity is no position and is refused below
         if dtype.is_float() and np.isfinite(values := series.to_numpy().astype(np.float64)).all():
-            return Positions(keys=values, steps=values)
+            return Positions(keys=values, steps=_exact_steps(values))
         if dtype.is_temporal():
             # Python's times of a day are coarser than those of Polars
             is_polars = series.implementation.is_polars()
@@ -179,6 +179,20 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     numbers = np.fromiter((key for _, key in found), dtype=object, count=len(found))
     has_steps = all(kind == "number" or isinstance(kind, tuple) for kind in kinds)
     return Positions(keys=own[rows], steps=numbers[rows] if has_steps else None)
+
+
+def _exact_steps(values: np.ndarray) -> np.ndarray:
+    """Return floats as numbers with exact differences.
+
+    The difference of two floats is rounded: ``1.1 - 0.1 == 1``. That of the fractions is not. The same floats become
+    fractions in a column of objects, to which a decimal number of another person turns the column. So the steps of a
+    person would depend on the others.
+    """
+    distinct, rows = np.unique(values, return_inverse=True)
+    if (np.floor(distinct) == distinct).all() and (abs(distinct) <= 2.0**53).all():
+        return values.astype(np.int64)
+    exact = np.fromiter(map(Fraction, distinct.tolist()), dtype=object, count=distinct.size)
+    return exact[rows]
 
 
 def _category_codes(series: Any) -> IntArray | None:
