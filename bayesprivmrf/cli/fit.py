@@ -160,9 +160,9 @@ def _aligned_moves(moves: pd.DataFrame) -> str:
 
 def _fit_network(options: argparse.Namespace, release: Any) -> None:
     """Print the estimate of the peer effects on a network with its interval, which is simulated."""
-    is_plain = options.method is options.out is None and options.inference == "exact"
+    is_plain = options.method is options.out is None and options.inference == "exact" and not options.given
     must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
-    require(is_plain, "`--method`, `--inference` and `--out`", must, "one of them", remedy)
+    require(is_plain, "`--method`, `--inference`, `--given` and `--out`", must, "one of them", remedy)
     seed = secrets.randbits(32)
     frame = release.interval(options.prob, rng=seed)
     (row,) = frame.to_dict("records")
