@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -223,8 +224,13 @@ def _panel_a_cell(
     # inches: labels on the left, at least 2 across a panel; a legend above, and each row as high as its label
     beside = 10 * LETTER * max(map(len, names))
     panel_rows = math.ceil(len(titles) / columns)
-    height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.18 * len(names))
-    figure = new_figure(max(PAGE_WIDTH, beside + 2.0 * columns), height)
+    width = max(PAGE_WIDTH, beside + 2.0 * columns)
+    # titles are 9 points high and bold, so that their letters are wider; a longer one continues on another line
+    letters = int((width - beside) / columns / (1.1 * 9 * LETTER))
+    titles = [textwrap.fill(title, letters) for title in titles]
+    lines = max(title.count("\n") for title in titles)
+    height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.15 * lines + 0.18 * len(names))
+    figure = new_figure(width, height)
     panels = figure.subplots(panel_rows, columns, sharey=True, squeeze=False).ravel()
     places, color = np.arange(len(names)), COLORS[0]
     for panel, title, (values, lower, upper), doubted in zip(
