@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.methods import chosen_method, fitted
+from bayesprivmrf.cli.methods import chosen_method, fitted, refuse_unsampled
 from bayesprivmrf.cli.output import (
     aligned,
     claim_file,
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if found.kind == "network-estimate":
         _fit_network(options, found)
         return
+    refuse_unsampled(options, "seed")
     if hasattr(found, "fit"):  # released parities have a fit of their own
         _fit_parities(options, found)
         return
@@ -163,7 +164,7 @@ def _fit_network(options: argparse.Namespace, release: Any) -> None:
     is_plain = options.method is options.out is None and options.inference == "exact" and not options.given
     must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
     require(is_plain, "`--method`, `--inference`, `--given` and `--out`", must, "one of them", remedy)
-    seed = secrets.randbits(32)
+    seed = secrets.randbits(32) if options.seed is None else options.seed
     frame = release.interval(options.prob, rng=seed)
     (row,) = frame.to_dict("records")
     if options.json:
