@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.text import Text
 from notebook import png_of
 
 import bayesprivmrf as bpm
@@ -205,7 +206,12 @@ def test_long_titles_of_neighboring_panels_do_not_overlap():
     figure = marginal_forest(methods, [["country of birth"], tuple(states)])
     figure.canvas.draw()
     panels = [panel for panel in figure.axes if panel.get_visible()]
-    boxes = [panel._left_title.get_window_extent() for panel in panels]
+    boxes = [
+        text.get_window_extent()
+        for panel in panels
+        for text in panel.get_children()
+        if isinstance(text, Text) and text.get_text()
+    ]
     assert len(boxes) == 6
     assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     assert all(box.x1 <= figure.bbox.x1 for box in boxes)
