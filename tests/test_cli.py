@@ -576,6 +576,7 @@ def test_a_plan_that_drowns_says_so_on_standard_error(toy, capsys):
 
 
 def test_wrong_usage_is_code_two(toy, capsys):
+    run(capsys, *RELEASE)
     fit = ["fit", "toy.release"]
     for arguments, words in [
         (["compare", "data.csv"], "--model"),

@@ -100,9 +100,12 @@ def test_the_estimate_of_peer_effects_is_given_its_interval(folder, capsys, monk
     found = bpm.load_release("ring.release").interval(0.8, rng=told["seed"])
     assert code == 0
     assert [told["lower"], told["upper"]] == found.loc["beta", ["lower", "upper"]].tolist()
-    code, _, err = fitted(capsys, "ring.release", "--out", "here")
-    assert code == 1
-    assert "`--json` prints it for a program" in err
+    code, again, _ = fitted(capsys, "ring.release", "--prob", "0.8", "--json", "--seed", str(told["seed"]))
+    assert (code, again) == (0, out)
+    for option in (["--out", "here"], ["--given", "smokes=no"]):
+        code, _, err = fitted(capsys, "ring.release", *option)
+        assert code == 1
+        assert "`--json` prints it for a program" in err
 
 
 def test_a_graph_is_not_fitted_and_the_message_says_what_to_call(folder, capsys):

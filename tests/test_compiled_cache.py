@@ -94,8 +94,10 @@ def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, 
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
-def test_on_a_full_disk_code_is_compiled_and_not_kept(doubled):
+def test_on_a_full_disk_code_is_compiled_and_not_kept(doubled, monkeypatch):
     import resource
+
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut its own file short as well
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,11 +11,14 @@ import pandas as pd
 import pytest
 import xarray as xr
 from matplotlib.collections import LineCollection, PathCollection
+from matplotlib.text import Text
 from notebook import png_of
 
+import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Solution, Status, uniform_solution
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise import Laplace
 from bayesprivmrf.plots import (
     calibration_ranks,
     edge_marginals,
@@ -191,6 +195,26 @@ def test_a_forest_of_many_methods_has_a_panel_a_cell_and_a_row_a_method():
     assert len(set(points)) == 1
     with pytest.raises(ArgumentError, match=r"at most 300 rows.*fewer methods at a time"):
         marginal_forest(dict.fromkeys(map(str, range(200)), solution(0)), ["a", "b"])
+
+
+def test_long_titles_of_neighboring_panels_do_not_overlap():
+    states = {"voting_age": ["18 and over", "under 18"], "country of birth": ["abroad", "here"]}
+    network = bpm.declare(states, [tuple(states)])
+    release = bpm.NoisyStatistics.from_tables(network, {tuple(states): [[9, 8], [7, 6]]}, noise=Laplace(1.0))
+    fit = bpm.NaiveMLE().fit(release)
+    methods = dict.fromkeys((f"a municipality with a long name {number}" for number in range(8)), fit)
+    figure = marginal_forest(methods, [["country of birth"], tuple(states)])
+    figure.canvas.draw()
+    panels = [panel for panel in figure.axes if panel.get_visible()]
+    boxes = [
+        text.get_window_extent()
+        for panel in panels
+        for text in panel.get_children()
+        if isinstance(text, Text) and text.get_text()
+    ]
+    assert len(boxes) == 6
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
+    assert all(box.x1 <= figure.bbox.x1 for box in boxes)
 
 
 def test_a_forest_marks_truth_and_held_out_frequencies_whatever_the_order_of_the_truths_states():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.methods import chosen_method, fitted
+from bayesprivmrf.cli.methods import chosen_method, fitted, refuse_unsampled
 from bayesprivmrf.cli.output import (
     aligned,
     claim_file,
@@ -64,6 +64,7 @@ def run(options: argparse.Namespace) -> None:
     if found.kind == "network-estimate":
         _fit_network(options, found)
         return
+    refuse_unsampled(options, "seed")
     if hasattr(found, "fit"):  # released parities have a fit of their own
         _fit_parities(options, found)
         return
@@ -162,10 +163,11 @@ def _aligned_moves(moves: pd.DataFrame) -> str:
 
 def _fit_network(options: argparse.Namespace, release: Any) -> None:
     """Print the estimate of the peer effects on a network with its interval, which is simulated."""
-    is_plain = options.method is None and options.out is None and options.inference == "exact"
+    no_file = options.out is None and not options.given
+    is_plain = options.method is None and no_file and options.inference == "exact"
     must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
-    require(is_plain, "`--method`, `--inference` and `--out`", must, "one of them", remedy)
-    seed = secrets.randbits(32)
+    require(is_plain, "`--method`, `--inference`, `--given` and `--out`", must, "one of them", remedy)
+    seed = secrets.randbits(32) if options.seed is None else options.seed
     frame = release.interval(options.prob, rng=seed)
     (row,) = frame.to_dict("records")
     if options.json:

@@ -149,12 +149,24 @@ def _settle_compare(refuse: Callable[[str], None], options: argparse.Namespace) 
                     options.methods.append(name)
 
 
+def refuse_unsampled(options: argparse.Namespace, name: str) -> None:
+    """Refuse an option of sampling beside a method of ``fit`` that does not sample.
+
+    Without a method, `fit` checks ``--seed`` when it knows the release: the interval of an estimate on a network is
+    simulated, whatever the method.
+    """
+    method = chosen_method(options)
+    if getattr(options, name) is not None and not takes(method, "rng" if name == "seed" else name):
+        options.parser.error(
+            f"argument --{name}: must go with a method that samples, such as posterior, got {method}"
+        )
+
+
 def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
     """Refuse options that the method would ignore."""
     method = chosen_method(options)
-    for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
-        if getattr(options, name) is not None and not takes(method, argument):
-            refuse(f"argument --{name}: must go with a method that samples, such as posterior, got {method}")
+    for name in ("draws", "chains", *(["seed"] if options.method else [])):
+        refuse_unsampled(options, name)
     asked = [f"--{name}" for name in ("prob", "given") if getattr(options, name)]
     if asked and not getattr(estimator(method), "has_intervals", False):
         must = "must go with a method that has intervals, such as noise-aware"

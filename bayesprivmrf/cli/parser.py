@@ -232,7 +232,9 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "several states of one variable mean any of them. The files of --out keep the whole tables"
     )
     add("--given", action="append", default=[], metavar="VARIABLE=STATE", help=given)
-    seed = "seed of the posterior's sampling; by default a random one, which is printed"
+    seed = (
+        "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
+    )
     add("--seed", type=at_least(0), help=seed)
     draws = "draws of each chain of the posterior, after as many warm-up draws; by default 1000 after 500"
     add("--draws", type=at_least(1), help=draws)

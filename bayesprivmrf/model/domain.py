@@ -272,22 +272,25 @@ def plain_label(label: Any) -> Any:
 
 
 def require_hashable(what: str, label: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
-    """Raise an error unless a name or a label is hashable, and equal to other objects of the same value.
-
-    Functions, classes and results are equal to themselves alone, so that nothing could be named by them again.
-    """
-    seen, remedy = f"a {type(label).__name__}", "use a tuple or a string"
+    """Raise an error unless a name or a label is hashable."""
     try:
         hash(label)
     except TypeError:
-        raise error(f"{what} must be hashable, got {seen}; {remedy}.") from None
-    is_value = type(label).__eq__ is not object.__eq__ or label is None or isinstance(label, enum.Enum)
-    require(is_value, what, "be values that equal a copy of themselves", seen, remedy, error=error)
+        seen = f"a {type(label).__name__}"
+        raise error(f"{what} must be hashable, got {seen}; use a tuple or a string.") from None
 
 
 def require_name(what: str, name: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
-    """Raise an error unless a variable has a name that can be written again: hashable, and not missing."""
+    """Raise an error unless a variable or a column has a name that can be written again.
+
+    It is hashable and not missing. Functions, classes and results are equal to themselves alone, so that nothing
+    could be named by them again.
+    """
     require_hashable(what, name, error)
+    is_value = type(name).__eq__ is not object.__eq__ or isinstance(name, enum.Enum)
+    seen = f"a {type(name).__name__}"
+    must = "be a value that equals a copy of itself"
+    require(is_value or is_missing(name), what, must, seen, "use a tuple or a string", error=error)
     require(not is_missing(name), what, "not be a missing value", str(name), "use text", error=error)
 
 

@@ -237,6 +237,7 @@ def aligned(
     else:
         sides, raw = sides_of(values), values
         if sides is not None:
+            _refuse_columns_of_states(what, values, names or (), states)
             raw = np.asarray(values)
             raw = raw.tolist() if raw.dtype.kind == "O" else raw
         else:
@@ -269,6 +270,20 @@ def aligned(
         require_fit(is_each, what, must, seen, "add the missing ones, and sum entries that repeat")
         array = array.take(order, axis=axis)
     return array.reshape([shape[place] for place in places]).transpose(np.argsort(places))
+
+
+def _refuse_columns_of_states(
+    what: str, values: Any, names: Sequence[Variable], states: Sequence[Sequence[Label]]
+) -> None:
+    """Raise an error for a data frame with a column of a variable's states, which its rows should have as labels."""
+    columns = list(getattr(values, "columns", ()))
+    # numbers are names that pandas gives; counts may be named after the variable of their rows
+    held = [v for v in names if isinstance(v, str) and v in columns and v not in values.index.names]
+    is_crosstab = any(set(columns) <= set(own) for own in states)  # a state may have the name of a variable
+    must = f"have the states of {', '.join(map(repr, held))} as labels of its rows"
+    of_counts = " and take the column of its counts" if len(held) == len(names) else ""
+    remedy = f"write `frame.set_index({held!r})`{of_counts}"
+    require_fit(is_crosstab or not held, what, must, "them in a column", remedy)
 
 
 def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]) -> list[Any]:

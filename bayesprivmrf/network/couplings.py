@@ -140,10 +140,13 @@ def _edge_columns(names: list[Any], weight: str | None) -> tuple[int, int, int |
     if len(ends) < 2:
         ends = others[:2] if weight is None and len(others) == 3 else others
     must = "have two columns of nodes beside that of the weights"
-    remedy = "name that column by `weight=`, or those of the nodes 'source' and 'target'"
+    remedy = "name that column by `weight=`, or select the columns of the nodes"
     _require(len(ends) == 2, "an edge table", must, f"{len(ends)} columns", remedy)
     is_known = weight is None or weight in names or (weight == "weight" and len(names) == 2)
-    must, remedy = "name a column of the edge table", "pass None to ignore further columns"
+    must, remedy = (
+        "name a column of the edge table",
+        "name that of the weights, or pass None for weights of 1",
+    )
     _require(is_known, "weight", must, repr(weight), remedy)
     return ends[0], ends[1], names.index(weight) if weight in names else None
 

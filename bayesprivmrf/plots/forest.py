@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -227,8 +228,13 @@ def _panel_a_cell(
     beside = 10 * LETTER * max(map(len, names))
     columns = _panel_columns(len(titles))
     panel_rows = math.ceil(len(titles) / columns)
-    height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.18 * len(names))
-    figure = new_figure(max(PAGE_WIDTH, beside + 2.0 * columns), height)
+    width = max(PAGE_WIDTH, beside + 2.0 * columns)
+    # titles are 9 points high and bold, so that their letters are wider; a longer one continues on another line
+    letters = int((width - beside) / columns / (1.1 * 9 * LETTER))
+    titles = [textwrap.fill(title, letters) for title in titles]
+    lines = max(title.count("\n") for title in titles)
+    height = 0.8 + 0.25 * len(marks) + panel_rows * (0.8 + 0.15 * lines + 0.18 * len(names))
+    figure = new_figure(width, height)
     panels = figure.subplots(panel_rows, columns, sharey=True, squeeze=False).ravel()
     places = np.arange(len(names))
     color = COLORS[0]

@@ -327,8 +327,12 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
     """
     disjoint = truth("disjoint", disjoint)
     require(guarantees, "compose", "be given at least one guarantee", "none")
-    remedy = "nothing composes with an unprotected release"
     for guarantee in guarantees:
+        remedy = "nothing composes with an unprotected release"
+        if isinstance(guarantee, list | tuple):
+            remedy = "write a star before it, as in compose(*guarantees)"
+        elif isinstance(getattr(guarantee, "guarantee", None), PrivacyGuarantee):
+            remedy = "pass its attribute `guarantee`"
         instance_of("compose", guarantee, PrivacyGuarantee, "be given guarantees", remedy)
     # a pure promise is the approximate one whose delta is 0
     forms = ["pure or approximate" if g.rho is None else "zero-concentrated" for g in guarantees]

@@ -166,6 +166,8 @@ def read_counts(
 def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> None:
     """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
     if missing is not None:
+        must, remedy = "be one state for all variables", "declare it for each that has empty entries"
+        require(not isinstance(missing, Mapping), "missing", must, "a mapping", remedy)
         require_hashable("`missing`", missing)
         is_declared = any(code_finder(states)(missing) is not None for states in model.domain.states)
         must = "be a declared state of a variable, and None beside everything=''"
@@ -279,6 +281,10 @@ def _unknown_entry(
     if not text:
         seen = f"an empty entry in row {row}"
         remedy = "name its declared state in `missing=`, or write everything='' if it stands for all states"
+        if everything != "*":  # a mark that the caller chose
+            remedy = (
+                f"name its declared state in `missing=`, or write {everything!r} in it if it stands for all"
+            )
     elif is_total_name(text):
         seen = f"{text!r} in row {row}"
         remedy = f"leave out rows of totals, or write everything={text!r} to read them"

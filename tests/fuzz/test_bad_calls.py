@@ -167,7 +167,7 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`span` must be a pair .* got a function": (
             ArgumentError, lambda: UNBOUNDED.interval(span=lambda: 0, rng=1)),
         "`span` must be a pair .* got a dict": (ArgumentError, lambda: UNBOUNDED.interval(span={0: 1, 1: 2}, rng=1)),
-        "must be values that equal a copy of themselves, got a Solution": (
+        "must be a value that equals a copy of itself, got a Solution": (
             ArgumentError, lambda: queries.table(bpm.uniform_solution(NETWORK))),
         "must be values that equal a copy of themselves, got a function": (
             ModelError, lambda: bpm.declare({(lambda: 0): [0, 1]})),

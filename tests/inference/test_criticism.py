@@ -64,6 +64,32 @@ def test_transitions_that_change_contradict_one_matrix_for_all_steps(name):
     assert not [each for each in right.problems if "contradicts" in each]
 
 
+@pytest.mark.parametrize("has_steps", [False, True])
+def test_the_remedy_for_a_chain_depends_on_whether_its_steps_were_measured(has_steps):
+    # all begin in one state and leave it at the last step, so that the sums have no constant matrix
+    steps = [*pairwise(TIMES)]
+    early, late = np.zeros((2, 3, 3))
+    early[0, 0], late[0, 1] = 1000, 1000
+    given = [Measurement(q.table("x1"), [1000.0, 0.0, 0.0], Laplace(1.0))]
+    if has_steps:
+        tables = [*[early] * (len(steps) - 1), late]
+        given += [
+            Measurement(q.table(*step), table.ravel(), Laplace(1.0))
+            for step, table in zip(steps, tables, strict=True)
+        ]
+    else:
+        sums = early * (len(steps) - 1) + late
+        given.append(Measurement(q.pooled(steps), sums.ravel(), Laplace(1.0)))
+    found, _ = fitted(bpm.NaiveMLE(), NoisyStatistics.from_measurements(ROWS, given))
+    remedy = (
+        "the same measurements on a chain that shares"
+        if has_steps
+        else "the sums over the steps as one table"
+    )
+    (problem,) = [each for each in found.problems if "contradicts the model" in each]
+    assert f"fit {remedy}" in problem
+
+
 @pytest.mark.parametrize("changes", [False, True])
 def test_a_chain_of_many_numbers_is_judged_as_well(changes):
     states, steps, rng = 14, 5, np.random.default_rng(11)

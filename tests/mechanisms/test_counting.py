@@ -250,10 +250,8 @@ def test_labels_of_other_kinds_count():
         assert count_one([other, day], frame) == [1, 2]
     pairs = pd.Series([("a", 1), ("b", 2), ("a", 1)], dtype=object).to_frame("x")
     assert count_one([("a", 1), ("b", 2)], pairs) == [2, 1]
-    assert count_one([None.__class__, "b"], pd.Series([type(None), "b"], dtype=object).to_frame("x")) == [
-        1,
-        1,
-    ]
+    classes = pd.Series([type(None), "b"], dtype=object).to_frame("x")
+    assert count_one([type(None), "b"], classes) == [1, 1]
 
 
 def test_unhashable_values_are_undeclared():
@@ -594,8 +592,14 @@ def test_what_is_no_parquet_is_refused_without_a_word_of_its_own(tmp_path):
             ExactStatistics().release(network, data)
         assert "secret" not in str(caught.value)
         assert caught.value.__context__ is None
-    with pytest.raises(DataError, match="or a path to Parquet, got str"):
-        ExactStatistics().release(network, "data.csv")
+    with pytest.raises(DataError, match=r"got \w+, a path where no file is; correct the path"):
+        ExactStatistics().release(network, tmp_path / "absent.csv")
+    (tmp_path / "data.csv").write_text("a\nx\n")
+    for data in (tmp_path / "data.csv", str(tmp_path / "data.csv")):
+        with pytest.raises(
+            DataError, match=r"got \w+, a path to another file; pandas.read_csv\(path\) reads"
+        ):
+            ExactStatistics().release(network, data)
 
 
 @pytest.mark.parametrize("has_labels", [True, False])

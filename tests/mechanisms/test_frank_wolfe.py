@@ -256,8 +256,8 @@ def test_settings_are_frozen_and_keyword_only():
         assert field.kw_only
         with pytest.raises(dataclasses.FrozenInstanceError):
             setattr(mechanism, field.name, None)
-    with pytest.raises(TypeError):
-        PrivateFrankWolfe(1.0, 1.0)
+    with pytest.raises(ArgumentError, match="must be given by name"):
+        PrivateFrankWolfe(1.0, 1.0)  # pyright: ignore[reportCallIssue]
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,9 @@ def test_weights_of_every_form_are_read_by_name_or_ignored_or_refused(form):
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (EDGES[["source", "target", "year"]], "name a column of the edge table"),
+        (EDGES[["source", "target", "year"]], "got 'weight'; name that of the weights, or pass None"),
         (EDGES[["source", "weight"]], "two columns of nodes"),
-        (EDGES.rename(columns={"source": "u"}), "two columns of nodes"),
+        (EDGES.rename(columns={"source": "u"}), "two columns of nodes.*or select the columns of the nodes"),
         (pd.DataFrame([[0, 1, 2], [1, 0, 0], [2, 0, 0]]), "an adjacency matrix"),
         ({("a", "b"): 2.0}, "which a mapping is not"),
         ([{"source": "a", "target": "b"}], "a mapping or text"),

@@ -5,6 +5,7 @@ import re
 import sys
 import warnings
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -198,6 +199,10 @@ def test_a_pure_promise_composes_with_an_approximate_one_and_neither_with_a_conc
 def test_composition_refuses_an_unprotected_release():
     with pytest.raises(ArgumentError, match="nothing composes with an unprotected release"):
         compose(pure(1.0), None)
+    with pytest.raises(ArgumentError, match=r"write a star before it, as in compose\(\*guarantees\)"):
+        compose([pure(1.0), pure(2.0)], disjoint=True)
+    with pytest.raises(ArgumentError, match="got a SimpleNamespace; pass its attribute `guarantee`"):
+        compose(SimpleNamespace(guarantee=pure(1.0)))
     with pytest.raises(ArgumentError, match="at least one"):
         compose()
 

@@ -92,6 +92,8 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
             UndeclaredStateError, match=r"column of 'a'.*empty entry in row 2; name its .*`missing="
         ):
             read_counts(network, source, noise=Laplace(2.0))
+    with pytest.raises(ArgumentError, match="`missing` must be one state for all variables, got a mapping"):
+        read_counts(network, rows, noise=Laplace(2.0), missing={"a": answer})
     undeclared = {"b": [0, 1, null], "value": [1.5, 2.5, 3.0]}
     with pytest.raises(UndeclaredStateError, match=r"column of 'b'.*row 3"):
         read_counts(network, undeclared, noise=Laplace(2.0), missing=answer)
@@ -137,6 +139,12 @@ def test_remedies_for_printed_tables_work(tmp_path):
     )
     frame = pd.read_csv(place, thousands=",")
     assert read_counts(NETWORK, frame, noise=Laplace(2.0), everything="Total") == wanted
+    # offices leave the other columns of a total row empty
+    frame["age"] = pd.Series([None, None, None], dtype=object)
+    with pytest.raises(UndeclaredStateError, match=r"row 1; .*or write 'Total' in it if it stands for all"):
+        read_counts(NETWORK, frame, noise=Laplace(2.0), everything="Total")
+    filled = frame.fillna("Total")
+    assert read_counts(NETWORK, filled, noise=Laplace(2.0), everything="Total") == wanted
     place.write_text(
         "smokes;value;scale\nno;1,410;0,5\nyes;41;0,5\n"
     )  # another comma shows that it is decimal

@@ -48,6 +48,34 @@ def shuffled_forms(values, scope, random):
         )
 
 
+def test_a_frame_with_a_column_of_states_is_refused_with_a_remedy_that_works():
+    network = bpm.declare({"sex": ["f", "m"], "ill": ["no", "yes"]}, [("sex", "ill")])
+
+    def read(table):
+        return NoisyStatistics.from_tables(network, {("sex", "ill"): table}, noise=Laplace(1.0))
+
+    wide = pd.DataFrame({"sex": ["m", "f"], "no": [3.5, 1.5], "yes": [4.0, 2.0]})
+    with pytest.raises(ModelError, match=r"in a column; write `frame.set_index\(\['sex'\]\)`\.$"):
+        read(wide)
+    wanted = read([[1.5, 2.0], [3.5, 4.0]])
+    assert read(wide.set_index(["sex"])) == wanted
+    long = wide.melt("sex", var_name="ill", value_name="n")
+    with pytest.raises(ModelError, match=r"set_index\(\['sex', 'ill'\]\)` and take the column of its counts"):
+        read(long)
+    assert read(long.set_index(["sex", "ill"])["n"]) == wanted
+    # counts that are named after their variable, and a state with the name of a variable
+    people = pd.DataFrame({"sex": ["f", "m", "m"]})
+    counts = people.groupby("sex")["sex"].count().to_frame()
+    one = bpm.declare({"sex": ["f", "m"]}, [("sex",)])
+    assert NoisyStatistics.from_tables(one, {"sex": counts}, noise=Laplace(1.0)).tables["sex"].tolist() == [
+        1,
+        2,
+    ]
+    alike = bpm.declare({"a": ["x", "y"], "b": ["a", "b"]}, [("a", "b")])
+    table = pd.DataFrame([[1.0, 2.0], [3.0, 4.0]], index=["x", "y"], columns=["a", "b"])
+    NoisyStatistics.from_tables(alike, {("a", "b"): table}, noise=Laplace(1.0))
+
+
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.permutations(SCOPE), st.integers(1, 3))
 def test_any_layout_of_a_labeled_table_gives_the_release_of_the_plain_array(seed, order, count):

@@ -367,7 +367,12 @@ def contradictions(
     if misfit is None:
         return (), stats
     stats |= misfit.stats
-    problems = (printable(contradicted(evidence, misfit, restrictions(model))),) if misfit.is_real else ()
+    restricted = restrictions(model)
+    if model.shares_transitions and not any(len(scope or ()) > 1 for scope in evidence.measured_scopes):
+        # no step has a table of its own, and sums over steps tell a chain that shares nothing too little
+        remedy = "fit the sums over the steps as one table of transitions, as the guide to chains shows"
+        restricted["shared transitions"] = remedy
+    problems = (printable(contradicted(evidence, misfit, restricted)),) if misfit.is_real else ()
     return problems, stats
 
 

@@ -119,7 +119,8 @@ class TransitionRows:
         """Return the table of first states and the transitions added over all steps, shape (..., K^m + K^(m+1))."""
         lead = tables.shape[:-1]
         windows = tables[..., self.cells].reshape(*lead, len(self.cells), self.rows, self.states)
-        added = windows.sum(axis=-3).reshape(*lead, -1)
+        # an explicit size, because there may be no tables
+        added = windows.sum(axis=-3).reshape(*lead, self.rows * self.states)
         return np.concatenate([windows[..., 0, :, :].sum(axis=-1), added], axis=-1)
 
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:

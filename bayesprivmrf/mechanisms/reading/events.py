@@ -21,7 +21,7 @@ from bayesprivmrf.mechanisms.reading.coding import is_missing
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, match_columns
 from bayesprivmrf.mechanisms.reading.persons import Persons, rank_within
 from bayesprivmrf.mechanisms.reading.positions import DeclaredOrder, positions_of
-from bayesprivmrf.model.domain import Label, Variable, listed, require_hashable
+from bayesprivmrf.model.domain import Label, Variable, listed, require_name
 from bayesprivmrf.model.tables import IntArray
 
 # treatments of a missed position between two events of a person
@@ -218,14 +218,14 @@ def _column_names(names: Any, remedy: str = "write one for each step") -> tuple[
     """Return the names of new columns after a check that each is one value, such as text."""
     found = tuple(listed("`names`", names, remedy, ArgumentError))
     for name in found:
-        require_hashable("`names`", name, ArgumentError)
+        require_name("`names`", name, ArgumentError)
     return found
 
 
 def _three_columns(*columns: Hashable) -> tuple[Hashable, ...]:
     """Return the names of the columns person, position and state after a check that they are three."""
     for argument, name in zip(("person", "position", "state"), columns, strict=True):
-        require_hashable(f"`{argument}`", name, ArgumentError)
+        require_name(f"`{argument}`", name, ArgumentError)
     is_named = len(set(map(str, columns))) == 3
     what = "`person`, `position` and `state`"
     must = "be the names of three different columns"

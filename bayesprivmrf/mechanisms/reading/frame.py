@@ -112,7 +112,12 @@ def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Doma
     if is_repeated:
         raise repeated_error()
     must = "be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet"
-    raise DataError(f"`data` must {must}, got {type(data).__name__}; pandas.DataFrame(...) makes one.")
+    seen, remedy = type(data).__name__, "pandas.DataFrame(...) makes one"
+    if isinstance(data, str | os.PathLike):
+        is_file = os.path.exists(data)
+        seen += ", a path to another file" if is_file else ", a path where no file is"
+        remedy = "pandas.read_csv(path) reads a CSV file" if is_file else "correct the path"
+    raise DataError(f"`data` must {must}, got {seen}; {remedy}.")
 
 
 def in_memory(frame: Any, columns: Iterable[Any]) -> Any:

@@ -187,6 +187,14 @@ def test_a_quantity_of_the_model_is_that_of_each_draw():
         posterior.quantity(lambda draw: np.zeros(next(sizes)))
 
 
+def test_a_quantity_that_depends_on_a_variable_left_out_is_refused_by_name():
+    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 10)
+    with pytest.raises(ModelError, match=r"`variables` must name all .*got 'a'; add 'c'"):
+        posterior.quantity(lambda draw: draw.marginal(["a", "c"]), variables=["a"])
+    with pytest.raises(ModelError, match=r"^variable 'unheard' is not declared"):
+        posterior.quantity(lambda draw: draw.marginal(["unheard"]), variables=["a"])
+
+
 def test_a_quantity_that_is_no_number_is_refused():
     posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 60)
     seen = []

@@ -183,7 +183,17 @@ def of_margin(
     def of_draw(draw: Solution) -> Any:
         with np.errstate(divide="ignore"):  # impossible states have the potential minus infinity
             potentials = np.log(draw.marginal(variables).to_numpy().ravel())
-        return function(replace(draw, specification=margin, potentials=margin.tables(potentials)))
+        own = replace(draw, specification=margin, potentials=margin.tables(potentials))
+        try:
+            return function(own)
+        except ModelError as error:
+            # the draw lacks the other variables, so that its message calls them undeclared
+            used = [name for name in domain.variables if name not in margin.domain]
+            lacking = [name for name in used if f"variable {name!r} is not declared" in str(error)]
+            if not lacking:
+                raise
+        must = f"name all variables on which the function depends, got {', '.join(map(repr, variables))}"
+        raise ModelError(f"`variables` must {must}; add {lacking[0]!r}.")
 
     return of_draw
 
