@@ -204,8 +204,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        if self._runs_compiled:
-            _rehearse()
+        if self._runs_compiled and not source.is_simulated:
+            _rehearse(self._twin())
         exact = self._called("_read", plan, data, *counted)
         must, remedy = "return the values that get noise", "correct it"
         name = f"`_read` of {type(self).__name__}"
@@ -218,6 +218,14 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         made = drawn(type(self).__name__, lambda: self._called("_randomise", plan, exact, source, stamp))
         self._check_stamp(made, stamp)
         return made
+
+    def _twin(self) -> Mechanism[Any, Any, Any, Any] | None:
+        """Return a mechanism of the same class and method for three variables a, b and c of two states each.
+
+        Before a budget is charged it releases made-up records, so that all code that the release needs is loaded or
+        compiled by then. None if there is no such code.
+        """
+        return None
 
     def _called(self, hook: str, *given: Any) -> Any:
         """Call a hook that sees data, and withhold the message and context of another library's error."""
@@ -379,14 +387,29 @@ def _check_ledger(ledger: Any, rng: Any) -> None:
     require(rng is None, "ledger", must, "both", "leave out one of the two")
 
 
-def _rehearse() -> None:
-    """Load the compiled engine and the source of noise, and use each once, without data.
+# twins that were rehearsed in this process, by class and settings
+_REHEARSED: set[str] = set()
+
+
+def _rehearse(twin: Mechanism[Any, Any, Any, Any] | None) -> None:
+    """Load the compiled engine and the source of noise, and release made-up records by a twin of the mechanism.
 
     A broken installation, a damaged cache of compiled code or a missing feature of OpenDP then shows before the
-    budget is charged. The rehearsal takes a fraction of a second once, and microseconds afterwards.
+    budget is charged. A rehearsal takes a fraction of a second once in a process, and microseconds afterwards.
     """
     marginal_engine([2, 2], [(0, 1)]).marginals(np.zeros(4))
     SecureNoise().add(np.zeros(1, dtype=np.int64), DiscreteGaussian(1.0))
+    if twin is None or repr(twin) in _REHEARSED:
+        return
+    import pandas as pd
+
+    from bayesprivmrf.model import declare
+
+    network = declare({name: [0, 1] for name in "abc"}, [("a", "b", "c")])
+    cells = pd.MultiIndex.from_product([[0, 1]] * 3, names=[*"abc"]).to_frame(index=False)
+    with warnings.catch_warnings(action="ignore"):
+        twin.release(network, pd.concat([cells] * 4), rng=0)
+    _REHEARSED.add(repr(twin))
 
 
 def _plain(value: Any) -> Any:

@@ -237,6 +237,9 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         """
         return [*plan.outlays(total), Outlay(step="all of this together", epsilon=self.epsilon)]
 
+    def _twin(self) -> DPSGD:
+        return DPSGD(epsilon=1.0, delta=1e-3, steps=2, sampling_rate=1.0)
+
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
         noise = calibrated_noise((self.schedule,), self.epsilon, self.delta)
         return self._planned(network, noise, self.epsilon)

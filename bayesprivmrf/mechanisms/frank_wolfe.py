@@ -185,6 +185,11 @@ class PrivateFrankWolfe(
         """True if the number of records chooses the steps, or turns measured counts into shares."""
         return self.steps is None or self.single_share > 0
 
+    def _twin(self) -> PrivateFrankWolfe:
+        return PrivateFrankWolfe(
+            rho=1.0, width=1.0, steps=2, order=min(self.order, 3), method=self.method, target=self.target
+        )
+
     def _map(self, plan: LearningPlan[Any]) -> PairwiseByRegressions | MonomialsByRegressions:
         singles, rho = self._split(plan)
         model = plan.specification

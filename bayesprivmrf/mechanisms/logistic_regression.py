@@ -82,6 +82,9 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
         """True if the number of records chooses the steps."""
         return self.steps is None
 
+    def _twin(self) -> PrivateLogisticRegression:
+        return PrivateLogisticRegression(rho=1.0, radius=1.0, target="a", steps=2)
+
     def _map(self, plan: LearningPlan[Any]) -> OneRegression:
         domain = plan.specification.domain
         target, p = domain.index(self.target), len(domain.variables)

@@ -190,6 +190,9 @@ class SelectMeasure(
         own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
+    def _twin(self) -> SelectMeasure:
+        return SelectMeasure(rho=1.0, degree=None if self.degree is None else 1.0)
+
     def _map(self, plan: LearningPlan[Any]) -> RoundsPlan | CouplingsByMeasurement:
         if self.degree is not None:
             return self._one_choice(plan, self.degree)
