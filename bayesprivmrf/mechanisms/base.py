@@ -110,7 +110,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
     removed_settings: ClassVar[Mapping[str, str]] = {}
     """Settings that no longer exist, each with the text of an error about its replacement."""
     _runs_compiled: ClassVar[bool] = False
-    """True if `_randomise` runs compiled code, which `release` then tries before anything is read or charged."""
+    """True if `_randomise` runs compiled code, which `release` then tries before anything is charged."""
     _accountant: ClassVar[str] = ""
     """Remedy in the error of an audit, for mechanisms whose guarantee an accountant computes."""
 
@@ -204,14 +204,14 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
             simulated=source.is_simulated,
             versions=dict(_versions()),
         )
-        if self._runs_compiled and not source.is_simulated:
-            _rehearse(self._twin())
         exact = self._called("_read", plan, data, *counted)
         must, remedy = "return the values that get noise", "correct it"
         name = f"`_read` of {type(self).__name__}"
         require(exact is not None, name, must, "None", remedy, error=PrivacyError)
         if isinstance(exact, np.ndarray):  # numbers that are not whole cannot get noise
             whole_counts(exact)
+        if self._runs_compiled and not source.is_simulated:
+            _rehearse(self._twin())
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)

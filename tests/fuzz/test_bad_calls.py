@@ -169,7 +169,7 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`span` must be a pair .* got a dict": (ArgumentError, lambda: UNBOUNDED.interval(span={0: 1, 1: 2}, rng=1)),
         "must be a value that equals a copy of itself, got a Solution": (
             ArgumentError, lambda: queries.table(bpm.uniform_solution(NETWORK))),
-        "must be values that equal a copy of themselves, got a function": (
+        "must be a value that equals a copy of itself, got a function": (
             ModelError, lambda: bpm.declare({(lambda: 0): [0, 1]})),
         "must not be a missing value, got nan": (ArgumentError, lambda: queries.table(float("nan"))),
         "`rng` must be a seed of at least 0 or a numpy Generator, got a list": (

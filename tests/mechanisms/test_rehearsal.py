@@ -26,7 +26,7 @@ from bayesprivmrf.mechanisms import *
 from bayesprivmrf.network import IsingNetwork
 
 def made():
-    """Modules, and files of compiled code, of which there are some if the cache is new."""
+    # modules, and files of compiled code if the cache is new
     folder = os.environ.get("NUMBA_CACHE_DIR", "")
     return set(sys.modules) | {path.name for path in Path(folder).rglob("*.nb?") if folder}
 
