@@ -407,9 +407,13 @@ def _rehearse(twin: Mechanism[Any, Any, Any, Any] | None) -> None:
 
     network = declare({name: [0, 1] for name in "abc"}, [("a", "b", "c")])
     cells = pd.MultiIndex.from_product([[0, 1]] * 3, names=[*"abc"]).to_frame(index=False)
-    with warnings.catch_warnings(action="ignore"):
-        twin.release(network, pd.concat([cells] * 4), rng=0)
-    _REHEARSED.add(repr(twin))
+    _REHEARSED.add(repr(twin))  # before the twin's own release asks for a rehearsal
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            twin.release(network, pd.concat([cells] * 4))
+    except BaseException:
+        _REHEARSED.discard(repr(twin))
+        raise
 
 
 def _plain(value: Any) -> Any:
