@@ -18,8 +18,11 @@ UNPROTECTED = "exact, unprotected"
 
 # Remedies for methods that users look for on another kind of result
 _POSTERIOR = "the posterior of LatentCounts().fit(release) has it"
+# the same for methods of every fit with a network
 _FIT = "the result of NoiseAwareMAP().fit(release) has it"
+# the same for methods of learned models
 _LEARNED = "a model that SelectMeasure(rho=...).release(network, data) learned has it"
+# the remedy by the name of a method
 _ELSEWHERE = {
     **dict.fromkeys(("quantity", "edge_presence", "predictive_check", "synthetic"), _POSTERIOR),
     **dict.fromkeys(("network_at", "solution_at", "pymc_model", "summary", "save"), _POSTERIOR),

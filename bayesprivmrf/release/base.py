@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -24,11 +24,15 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
 from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
 
-if TYPE_CHECKING:
-    from bayesprivmrf.release.promises import Doubt
-
 # Largest number of answers beside a learned model whose noise is compared with the promise when a file is read
 _MOST_ANSWERS = 500
+
+
+class Doubt(NamedTuple):
+    """Text about a promise that the noise contradicts, and True if nothing can explain it, so that it is false."""
+
+    text: str
+    is_false: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee, compose
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
-from bayesprivmrf.release.base import Provenance
+from bayesprivmrf.release.base import Doubt, Provenance
 from bayesprivmrf.release.codec import PersonRows
 from bayesprivmrf.release.measurement import Measurement, Origin
 
@@ -30,13 +30,6 @@ _LARGEST_EPSILON = 50.0
 _ROUNDING = 1e-6
 # Number of terms of a sum of tail probabilities of discrete noise; more are not needed for small scales
 _TAIL_TERMS = 49
-
-
-class Doubt(NamedTuple):
-    """Text about a promise that the noise contradicts, and True if nothing can explain it, so that it is false."""
-
-    text: str
-    is_false: bool
 
 
 def doubt_of(

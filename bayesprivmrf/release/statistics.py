@@ -17,7 +17,7 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.noise.base import pooled_total
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
-from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released
+from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
 from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import (
@@ -39,7 +39,6 @@ from bayesprivmrf.release.measurement import (
 )
 from bayesprivmrf.release.promises import (
     PUBLISHED,
-    Doubt,
     different,
     doubt_of,
     facts_of,
