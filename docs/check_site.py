@@ -194,7 +194,9 @@ def stems_of(query: str) -> list[str]:
     from sphinx.search.en import SearchEnglish
 
     english = SearchEnglish({})
-    return [english.stem(word) for word in query.lower().split() if word not in english.stopwords]
+    # the site asks for no word of one or two letters
+    words = [word for word in re.findall(r"\w+", query.lower()) if len(word) > 2]
+    return [english.stem(word) for word in words if word not in english.stopwords]
 
 
 def main(folder: Path) -> int:

@@ -210,6 +210,10 @@ def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArr
     return point, sampling, factor, _basis(whitened(point)[1])
 
 
+# Relative difference of p-values that rounding may cause: of measurements so close, the first is named
+_TIED = 1e-6
+
+
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
     """Return the position of the worst-fitting measurement, its p-value, and the number of measurements tested."""
     worst, smallest, number = 0, np.inf, 0
@@ -224,6 +228,6 @@ def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: floa
         along = vectors[:, is_told].T @ pull[own] / np.sqrt(values[is_told])
         tail = float(chdtrc(is_told.sum() / scale, float(along @ along) / scale))
         number += 1
-        if tail < smallest:
+        if tail < smallest * (1 - _TIED):
             worst, smallest = int(position), tail
     return worst, smallest, number
