@@ -94,7 +94,7 @@ def test_the_estimate_of_peer_effects_is_given_its_interval(folder, capsys, monk
     monkeypatch.setattr(NetworkEstimate, "law", short)
     ring = bpm.network.IsingNetwork.from_graph(nx.cycle_graph(12))
     mechanism = ObjectivePerturbation(epsilon=2.0, bounds=(-1, 1))
-    mechanism.release(ring, ring.sample(beta=0.2, size=1, rng=1)[0]).save("ring.release")
+    mechanism.release(ring, ring.sample(beta=0.2, size=1, rng=1)[0], rng=3).save("ring.release")
     code, out, _ = fitted(capsys, "ring.release", "--prob", "0.8", "--json")
     told = json.loads(out)
     found = bpm.load_release("ring.release").interval(0.8, rng=told["seed"])

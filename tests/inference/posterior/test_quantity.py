@@ -50,7 +50,7 @@ def test_a_function_of_variables_that_no_table_measured_names_the_assumption(pos
 
 
 def test_a_function_of_named_variables_cannot_ask_for_others(posterior):
-    with pytest.raises(ModelError, match="declared variables are 'a', 'c'"):
+    with pytest.raises(ModelError, match="got 'a', 'c'; add 'b'"):
         posterior.quantity(odds_ratio("a", "b"), variables=["a", "c"])
     with pytest.raises(ModelError, match="'z' is not declared"):
         posterior.quantity(odds_ratio("a", "b"), variables=["a", "z"])
