@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from bayesprivmrf.checks import kind_of, require
-
 __all__ = ["citation"]
 
 # Entries of data/references.bib for each mechanism
@@ -45,6 +43,8 @@ def citation(*results: Any) -> str:
     @software{bayesprivmrf,
     """
     from importlib.metadata import version
+
+    from bayesprivmrf.checks import kind_of, require  # loads NumPy, which the package's import does not
 
     known, keys = _entries(), ["bayesprivmrf"]
     for result in results:
