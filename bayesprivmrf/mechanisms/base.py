@@ -88,9 +88,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
        nothing exact and carries the stamp; a release without the stamp is withheld. The hook must not fail, nor issue
        a warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
-    So every refusal comes before anything is spent. A class that runs compiled code tries it on made-up records before
-    the charge, so that nothing is imported or compiled afterwards. If ``_randomise`` fails nevertheless, the noise may have been drawn,
-    and the charge stands. `promise` is final as well, and ends after the second hook.
+    So every refusal comes before anything is spent. A class that runs compiled code tries it on made-up records
+    before the charge, so that nothing is imported or compiled afterwards. If ``_randomise`` fails nevertheless, the
+    noise may have been drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
 
     A class that sets ``runs_from_file`` to True takes a declared model and reads records. It lists the classes of its
     releases in ``releases``. If all of them are kinds of `Released` that can be saved, the command line can run it.
