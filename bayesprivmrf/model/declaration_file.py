@@ -82,7 +82,7 @@ class Declaration:
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
-        """The same declaration as a pgmpy network with unit factors."""
+        """Declared model as a pgmpy network with unit factors."""
         return self.specification.to_pgmpy()
 
 

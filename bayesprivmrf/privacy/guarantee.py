@@ -313,7 +313,8 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
     nothing here, not even the sum of the two largest. The result is therefore about neighbors in which a unit keeps
     its group, and its unit says so. If the group is itself private, release under add-or-remove-one. A replaced unit
     is then removed once and added once. If the unit moves, the pure loss is at most the sum of the two largest
-    epsilons. If it keeps its group, the loss is at most twice the largest one.
+    epsilons. If it keeps its group, the loss is at most twice the largest one. The unit does not name the grouping: a
+    sum over two groupings, such as areas and ages, is about units that keep their groups in both.
 
     References
     ----------

@@ -134,7 +134,7 @@ def _plainer_together(
     with np.errstate(divide="ignore"):
         present, absent = (1 + is_moved) * np.log(chances).sum(axis=0)
     most = math.exp(min(guarantee.epsilon + absent, 1.0)) + guarantee.delta
-    if math.exp(present) <= most * (1 + 1e-6):
+    if math.exp(present) <= most * (1 + _ROUNDING):
         return None
     return f"the release promises {_numbers(guarantee)}, but its tables together show more of a record"
 
