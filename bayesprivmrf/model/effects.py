@@ -115,6 +115,11 @@ class Effects:
         """Coordinates of the model without restrictions."""
         return self if self._full is None else self._full
 
+    @property
+    def entries(self) -> IntArray:
+        """Cell at which each coordinate b enters the tables that are multiplied by [1 | Q] along their axes."""
+        return self._home
+
     @cached_property
     def _transposed(self) -> Any:
         return self.matrix.T.tocsr()

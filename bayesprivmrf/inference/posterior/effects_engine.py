@@ -9,6 +9,12 @@ The last two give the variances of t, which are the diagonal of the Fisher infor
 computes the vector-Jacobian product of μ by one multiplication with Σ, the symmetric covariance of the cells'
 indicators.
 
+**Products with D.** In a model without restrictions, D is block-diagonal with one block for each clique: the columns
+of the Kronecker product of :math:`[1 \mid Q_v]` over the variables v of the clique that belong to a coordinate, where
+Q_v has Helmert's contrasts. The product is applied axis by axis, with running sums along each axis: entry i of
+:math:`[1 \mid Q] c` is :math:`c_0 + i u_i - \sum_{j > i} u_j` with :math:`u_j = c_j / \sqrt{j (j + 1)}`. That takes a
+few operations for each cell and axis. In a restricted model D is a sparse matrix.
+
 `evaluate` passes the workspace of its sweeps to `_pull_back`, so inference is done only once. No state is kept
 between calls, so threads can share a `Plan`. Neither function holds Python's global interpreter lock.
 """
@@ -23,7 +29,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, kept
+from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine, build, collect, distribute, prepare, tangent
@@ -72,7 +78,7 @@ class Plan:
             )
         base = np.zeros(self.effects.cells) if self.base is None else self.base
         support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
-        program, matrix = engine.program, _sparse(self.effects)
+        program = engine.program
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
             self.effects.size,
@@ -87,23 +93,44 @@ class Plan:
             support,
             # potentials at β = 0; the last entry is the constant part of A
             np.append(base, engine.free_log_count),
-            # D as a sparse matrix by rows: where the entries of each cell begin, columns, and entries
-            matrix.indptr.astype(np.int64),
-            matrix.indices.astype(np.int64),
-            np.ascontiguousarray(matrix.data, dtype=float),
+            *_design(self.effects),
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         """Return A, μ, E t and E t² at one point β; with sums of logarithms where those of numbers underflow."""
         mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), self.data)
         if math.isnan(log_partition_):
-            *_, base, rows, columns, entries = self.data
             engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-            log_partition_, mu = engine.marginals(base[:-1] + self.effects.potentials(beta[None])[0])
-            mean, square = (
-                _means.py_func(mu, rows, columns, powers, beta.size) for powers in (entries, entries**2)
-            )
+            log_partition_, mu = engine.marginals(self.data[7][:-1] + self.effects.potentials(beta[None])[0])
+            mean, square = _expected_statistics(mu, self.data)
         return log_partition_, mu, mean, square
+
+
+def _design(effects: Effects) -> tuple[np.ndarray, ...]:
+    """Return D in the form that compiled functions multiply with: sparse, or axis by axis.
+
+    Returns
+    -------
+    tuple of ndarray
+        D as a sparse matrix by rows, which is empty unless the model is restricted: where the entries of each cell
+        begin, columns, and entries. Then four numbers for each axis of each clique (first cell, repetitions before
+        the axis, states, repetitions after it); the cell at which each coordinate enters; and the norm
+        :math:`\\sqrt{j (j + 1)}` of Helmert's contrast j. These three are empty in a restricted model.
+    """
+    none, reals = np.zeros(0, dtype=np.int64), np.zeros(0)
+    if effects.matrix is not None:
+        matrix = _sparse(effects)
+        rows, columns = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
+        return rows, columns, np.ascontiguousarray(matrix.data, dtype=float), none, none, reals
+    axes, start = [], 0
+    for scope in effects.scopes:
+        shape = [effects.cardinalities[v] for v in scope]
+        for axis, states in enumerate(shape):
+            axes.append((start, math.prod(shape[:axis]), states, math.prod(shape[axis + 1 :])))
+        start += math.prod(shape)
+    steps = np.arange(max(effects.cardinalities, default=1), dtype=float)
+    axes_of_all = np.array(axes, dtype=np.int64).ravel()
+    return none, none, reals, axes_of_all, effects.entries.astype(np.int64), np.sqrt(steps * (steps + 1.0))
 
 
 def _sparse(effects: Effects) -> Any:
@@ -119,22 +146,64 @@ def _sparse(effects: Effects) -> Any:
 
 
 @njit(nogil=True, **INNER)
+def _from_contrasts(values, axes, norms):
+    """Multiply the tables of all cliques by [1 | Q] along each of their axes, in place."""
+    for a in range(0, axes.size, 4):
+        start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
+        for block in range(before):
+            for place in range(after):
+                first = start + block * states * after + place
+                constant, later = values[first], 0.0  # later: sum of the u_j that have been passed
+                for j in range(states - 1, 0, -1):
+                    own = values[first + j * after] / norms[j]
+                    values[first + j * after] = constant + j * own - later
+                    later += own
+                values[first] = constant - later
+
+
+@njit(nogil=True, **INNER)
+def _to_contrasts(values, axes, norms, power):
+    """Multiply the tables of all cliques by the transpose of [1 | Q], or of its squared entries, in place.
+
+    Coordinate 0 is the sum of the cells y. Coordinate j is :math:`(j y_j - \\sum_{i < j} y_i) / \\sqrt{j (j + 1)}`; with
+    `power` 2 it is :math:`(j^2 y_j + \\sum_{i < j} y_i) / (j (j + 1))`.
+    """
+    sign = -1.0 if power == 1 else 1.0
+    for a in range(0, axes.size, 4):
+        start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
+        for block in range(before):
+            for place in range(after):
+                first = start + block * states * after + place
+                earlier = values[first]
+                for j in range(1, states):
+                    own = values[first + j * after]
+                    values[first + j * after] = (j**power * own + sign * earlier) / norms[j] ** power
+                    earlier += own
+                values[first] = earlier
+
+
+@njit(nogil=True, **INNER)
 def _forward(beta, plan):
-    """Return D β, with minus infinity at impossible cells."""
-    base, rows, columns, entries = plan[7:]
-    flat = np.empty(rows.size - 1)
+    """Return D β plus the potentials at β = 0, with minus infinity at impossible cells."""
+    base, rows, columns, entries, axes, places, norms = plan[7:]
+    flat = np.zeros(base.size - 1)
+    if rows.size:
+        for c in range(flat.size):
+            for k in range(rows[c], rows[c + 1]):
+                flat[c] += entries[k] * beta[columns[k]]
+    else:
+        for k in range(places.size):
+            flat[places[k]] = beta[k]
+        _from_contrasts(flat, axes, norms)
     for c in range(flat.size):
-        total = base[c]
-        for k in range(rows[c], rows[c + 1]):
-            total += entries[k] * beta[columns[k]]
-        flat[c] = total
+        flat[c] += base[c]
     return flat
 
 
 @njit(nogil=True, **INNER)
 def _sweep(beta, plan, work, scales):
     """Collect messages, and return A; NaN where numbers underflow, so that a sampler rejects the point."""
-    code, maps, bounds, _, sizes, _, support, base, _, _, _ = plan
+    code, maps, bounds, _, sizes, _, support, base = plan[:8]
     flat = _forward(beta, plan)
     # flags are compared numbers: each literal would be compiled separately
     tops, _ = prepare(flat, bounds, work, sizes[_STEPS] >= 0)
@@ -159,7 +228,7 @@ def _parts(state, sizes):
 @njit(nogil=True, **INNER)
 def _marginals(beta, plan):
     """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
-    code, maps, _, constants, sizes, _, _, _, _, _, _ = plan
+    code, maps, _, constants, sizes = plan[:5]
     state = np.empty(sizes[_WORKSPACE] + sizes[_STEPS] + sizes[_CELLS] + sizes[_MESSAGES])
     work, scales, mu = _parts(state, sizes)
     value = _sweep(beta, plan, work, scales)
@@ -174,29 +243,36 @@ def _marginals(beta, plan):
 
 
 @njit(nogil=True, **INNER)
-def _means(flat, rows, columns, entries, size):
-    """Return Dᵀ times a vector over the cells; for μ this is E t."""
-    result = np.zeros(size)
-    for c in range(rows.size - 1):
-        for k in range(rows[c], rows[c + 1]):
-            result[columns[k]] += entries[k] * flat[c]
+def _statistics(flat, plan, power=1):
+    """Return the transpose of D, or of its entries to a power (1 or 2), times a vector over the cells.
+
+    For μ these are E t and E t².
+    """
+    rows, columns, entries, axes, places, norms = plan[8:]
+    result = np.zeros(plan[4][_SIZE])
+    if rows.size:
+        for c in range(rows.size - 1):
+            for k in range(rows[c], rows[c + 1]):
+                result[columns[k]] += entries[k] ** power * flat[c]
+        return result
+    values = flat.copy()
+    _to_contrasts(values, axes, norms, power)
+    for k in range(places.size):
+        result[k] = values[places[k]]
     return result
 
 
 @njit(nogil=True, **INNER)
 def _evaluate(beta, plan):
     """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
-    rows, columns, entries = plan[8:]
     mu, value, state = _marginals(beta, plan)
-    mean = _means(mu, rows, columns, entries, beta.size)
-    square = _means(mu, rows, columns, entries * entries, beta.size)
-    return mu, value, mean, square, state
+    return mu, value, _statistics(mu, plan), _statistics(mu, plan, 2), state
 
 
 @njit(nogil=True, **INNER)
 def _covariance_product(state, vector, plan):
     """Return Σ v over the cells."""
-    code, maps, bounds, constants, sizes, scratch_sizes, _, _, _, _, _ = plan
+    code, maps, bounds, constants, sizes, scratch_sizes = plan[:6]
     work, scales, mu = _parts(state, sizes)
     gain, change = np.empty(mu.size + sizes[_TABLES]), np.empty(mu.size)
     for c in constants:
@@ -212,30 +288,32 @@ def _pull_back(state, by_mu, plan):
 
     `state` is the state that `_marginals` returned at β.
     """
-    rows, columns, entries = plan[8:]
-    return _means(_covariance_product(state, by_mu, plan), rows, columns, entries, plan[4][_SIZE])
+    return _statistics(_covariance_product(state, by_mu, plan), plan)
 
 
 @njit(nogil=True, **INNER)
 def _fisher_information(beta, plan):
     """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
-    rows, columns, entries = plan[8:]
     _, _, state = _marginals(beta, plan)
-    size, cells = beta.size, rows.size - 1
-    result, vector = np.zeros((size, size)), np.empty(cells)
+    result, unit = np.zeros((beta.size, beta.size)), np.zeros(beta.size)
+    base = _forward(unit, plan)
     # column i of D, then Σ times it, then Dᵀ times that
-    for i in range(size):
-        for c in range(cells):
-            total = 0.0
-            for k in range(rows[c], rows[c + 1]):
-                if columns[k] == i:
-                    total += entries[k]
-            vector[c] = total
-        change = _covariance_product(state, vector, plan)
-        for c in range(cells):
-            for k in range(rows[c], rows[c + 1]):
-                result[i, columns[k]] += entries[k] * change[c]
+    for i in range(beta.size):
+        unit[i] = 1.0
+        column = _forward(unit, plan)
+        unit[i] = 0.0
+        for c in range(column.size):
+            column[c] = column[c] - base[c] if base[c] > -np.inf else 0.0
+        put(result[i], _statistics(_covariance_product(state, column, plan), plan))
     return result
 
 
-evaluate, fisher_information = (kept()(function.py_func) for function in (_evaluate, _fisher_information))
+@njit(nogil=True, **INNER)
+def _both_statistics(mu, plan):
+    """Return E t and E t²."""
+    return _statistics(mu, plan), _statistics(mu, plan, 2)
+
+
+evaluate, fisher_information, _expected_statistics = (
+    kept()(function.py_func) for function in (_evaluate, _fisher_information, _both_statistics)
+)

@@ -28,7 +28,7 @@ from numba import njit
 from bayesprivmrf.checks import require
 from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _means
+from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _statistics
 from bayesprivmrf.model.tables import FloatArray
 
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
@@ -39,7 +39,7 @@ _PARTS = 16
 def target(beta, statistics, total, precision, data):
     """Return log p(β | n) up to a constant, its gradient s - N E t - T⁻¹ β, and μ."""
     mu, log_partition, _ = _marginals(beta, data)
-    mean = _means(mu, data[-3], data[-2], data[-1], beta.size)
+    mean = _statistics(mu, data)
     value = -total * log_partition
     gradient = np.empty(beta.size)
     for i in range(beta.size):

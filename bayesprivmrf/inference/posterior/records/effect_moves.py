@@ -33,7 +33,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition
+from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition, _statistics
 from bayesprivmrf.inference.posterior.records.births import FAR, first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
 from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
@@ -43,16 +43,11 @@ from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
     """Return the tables of the model's cliques, flat, and the statistics Dᵀ n."""
-    rows, columns, entries = plan[8:]
-    tables, statistics = np.zeros(rows.size - 1), np.zeros(effects.levels.size)
+    tables = np.zeros(plan[7].size - 1)
     for cell in range(counts.size):
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
             tables[effects.parts[k]] += counts[cell]
-    for c in range(tables.size):
-        if tables[c]:
-            for k in range(rows[c], rows[c + 1]):
-                statistics[columns[k]] += entries[k] * tables[c]
-    return tables, statistics
+    return tables, _statistics(tables, plan)
 
 
 @njit(nogil=True, **INNER)

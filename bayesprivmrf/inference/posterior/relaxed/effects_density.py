@@ -40,7 +40,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 # types of the arrays that `_visit` takes apart
 KINDS = (
     *LATENT, F2, F1, F2, F1, F2, F1, F1, I1, F1, F1, F1, F2, F1,
-    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, *NOISE,
+    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F1, *NOISE,
 )  # fmt: skip
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
@@ -151,7 +151,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
 
     The arrays are the arguments of `stretch`, the model's possible cells, μ(0), the data of the plan, and the noise.
     """
-    stretching, cells, uniform, data = arrays[:13], arrays[13], arrays[14], arrays[15:26]
+    stretching, cells, uniform, data = arrays[:13], arrays[13], arrays[14], arrays[15:29]
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
@@ -168,7 +168,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0
     if by_latent.size == 0:
-        likelihood, by_latent = log_likelihood(latent, *arrays[26:])
+        likelihood, by_latent = log_likelihood(latent, *arrays[29:])
     # backward: derivatives by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
     by_mu, by_total = np.zeros(mu.size), by_latent[size]
     for k in range(size):
