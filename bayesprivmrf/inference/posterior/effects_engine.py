@@ -107,7 +107,7 @@ class Plan:
 
 
 def _design(effects: Effects) -> tuple[np.ndarray, ...]:
-    """Return D in the form that compiled functions multiply with: sparse, or axis by axis.
+    r"""Return D in the form that compiled functions multiply with: sparse, or axis by axis.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
         D as a sparse matrix by rows, which is empty unless the model is restricted: where the entries of each cell
         begin, columns, and entries. Then four numbers for each axis of each clique (first cell, repetitions before
         the axis, states, repetitions after it); the cell at which each coordinate enters; and the norm
-        :math:`\\sqrt{j (j + 1)}` of Helmert's contrast j. These three are empty in a restricted model.
+        :math:`\sqrt{j (j + 1)}` of Helmert's contrast j. These three are empty in a restricted model.
     """
     none, reals = np.zeros(0, dtype=np.int64), np.zeros(0)
     if effects.matrix is not None:
@@ -163,10 +163,10 @@ def _from_contrasts(values, axes, norms):
 
 @njit(nogil=True, **INNER)
 def _to_contrasts(values, axes, norms, power):
-    """Multiply the tables of all cliques by the transpose of [1 | Q], or of its squared entries, in place.
+    r"""Multiply the tables of all cliques by the transpose of [1 | Q], or of its squared entries, in place.
 
-    Coordinate 0 is the sum of the cells y. Coordinate j is :math:`(j y_j - \\sum_{i < j} y_i) / \\sqrt{j (j + 1)}`; with
-    `power` 2 it is :math:`(j^2 y_j + \\sum_{i < j} y_i) / (j (j + 1))`.
+    Coordinate 0 is the sum of the cells y. Coordinate j is :math:`(j y_j - \sum_{i < j} y_i) / \sqrt{j (j + 1)}`;
+    with `power` 2 it is :math:`(j^2 y_j + \sum_{i < j} y_i) / (j (j + 1))`.
     """
     sign = -1.0 if power == 1 else 1.0
     for a in range(0, axes.size, 4):
