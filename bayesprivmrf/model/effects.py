@@ -116,7 +116,7 @@ class Effects:
         return self if self._full is None else self._full
 
     @property
-    def entries(self) -> IntArray:
+    def entry_cells(self) -> IntArray:
         """Cell at which each coordinate b enters the tables that are multiplied by [1 | Q] along their axes."""
         return self._home
 
