@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
+from bayesprivmrf.cli.methods import WARM_UP, fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark, show
 from bayesprivmrf.cli.release import recoded_records
 from bayesprivmrf.errors import (
@@ -157,7 +157,12 @@ def evaluated(
     methods = in_order(options.methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
     # two chains of few warm-up draws: enough for the mean, which is scored
-    sampling = {"chains": 2, "progress_bar": False, "draws": options.draws, "tune": min(options.draws, 400)}
+    sampling = {
+        "chains": 2,
+        "progress_bar": False,
+        "draws": options.draws,
+        "tune": min(options.draws, WARM_UP),
+    }
     guarantees: list[dict[str, Any]] = []
     tables: list[pd.DataFrame] = []
 

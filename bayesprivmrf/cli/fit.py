@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.methods import chosen_method, fitted, refuse_unsampled
+from bayesprivmrf.cli.methods import WARM_UP, chosen_method, fitted, refuse_unsampled
 from bayesprivmrf.cli.output import (
     aligned,
     claim_file,
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> None:
     if not is_learned:
         sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
         if "draws" in sampling:
-            sampling["tune"] = sampling["draws"]
+            sampling["tune"] = min(sampling["draws"], WARM_UP)
         estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
     elif estimate.status is not Status.CONVERGED:
         status = status_with_advice(estimate.status, estimate.stats)

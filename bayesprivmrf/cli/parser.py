@@ -139,7 +139,7 @@ def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
     _add_shared(command, "--count")
     add("--quick", action="store_true", help="leave out the posterior, so that the command takes seconds")
-    draws = "draws of each of the posterior's 2 chains, after at most 400 warm-up draws; 1000 by default"
+    draws = "draws of each of the posterior's 2 chains, after at most 200 warm-up draws; 1000 by default"
     add("--draws", type=at_least(1), default=1000, help=draws)
     _add_shared(command, "--inference", "--adjacency")
     seed = "seed of the split, the noise and the sampling; by default a random one, which is printed"
@@ -236,7 +236,7 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
     )
     add("--seed", type=at_least(0), help=seed)
-    draws = "draws of each chain of the posterior, after as many warm-up draws; by default 1000 after 500"
+    draws = "draws of each chain of the posterior, 1000 by default, after at most 200 warm-up draws"
     add("--draws", type=at_least(1), help=draws)
     add("--chains", type=at_least(1), help="number of chains of the posterior, 4 by default")
 

@@ -346,10 +346,14 @@ def _with_steps_that_hold(
     return found
 
 
-def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
+def check_settings(
+    sampler: str, draws: int, tune: int | None, chains: int, settings: Mapping[str, Any]
+) -> None:
     """Raise an error for a setting that the sampler does not support; some of them would make it hang."""
     one_of("sampler", sampler, ("nutpie", "pymc"))
-    numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
+    numbers = {"draws": (draws, 1), "chains": (chains, 1)}
+    if tune is not None:
+        numbers["tune"] = (tune, 0)
     numbers |= {
         name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
     }

@@ -130,7 +130,14 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
         start += math.prod(shape)
     steps = np.arange(max(effects.cardinalities, default=1), dtype=float)
     axes_of_all = np.array(axes, dtype=np.int64).ravel()
-    return none, none, reals, axes_of_all, effects.entry_cells.astype(np.int64), np.sqrt(steps * (steps + 1.0))
+    return (
+        none,
+        none,
+        reals,
+        axes_of_all,
+        effects.entry_cells.astype(np.int64),
+        np.sqrt(steps * (steps + 1.0)),
+    )
 
 
 def _sparse(effects: Effects) -> Any:
