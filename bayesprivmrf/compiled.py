@@ -102,6 +102,15 @@ def checksum(*functions: Any) -> int:
     The files of the functions and classes they name count, and the values of the numbers that were imported from
     other files. A file that is not there, as in a frozen application, counts as empty.
     """
+    files, values = reached_sources(*functions)
+    value = zlib.crc32("\n".join(sorted(values)).encode())
+    for crc in sorted(map(_crc_of, files)):
+        value = zlib.crc32(crc.to_bytes(4, "little"), value)
+    return value
+
+
+def reached_sources(*functions: Any) -> tuple[set[str], set[str]]:
+    """Return the files that some functions reach through their globals, and the numbers that they name, as text."""
     files, values = set(), set()
     waiting, seen = list(functions), set()
     while waiting:
@@ -124,10 +133,7 @@ def checksum(*functions: Any) -> int:
             module := sys.modules.get(function.__module__)
         ) is not None:  # a class, or an intrinsic of numba
             files.add(str(module.__file__))
-    value = zlib.crc32("\n".join(sorted(values)).encode())
-    for crc in sorted(map(_crc_of, files)):
-        value = zlib.crc32(crc.to_bytes(4, "little"), value)
-    return value
+    return files, values
 
 
 def _names(code: CodeType) -> set[str]:

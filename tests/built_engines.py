@@ -8,6 +8,7 @@ A process compiles the functions that engines share once, so those that share mo
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -19,6 +20,8 @@ from typing import Any
 
 import numpy as np
 
+# files of the package without numba, whose functions another file compiles
+COMPILED_ELSEWHERE = ("noise/kernels.py",)
 TOGETHER = (("records", "held", "transitions"), ("effects", "table"), ("log-linear", "hyper-dirichlet"))
 
 
@@ -74,19 +77,34 @@ def fit(name: str) -> None:
         )
 
 
+def compiled_sources() -> list[Path]:
+    """The files whose functions are compiled: those that import numba, and plain ones that another file compiles."""
+    import bayesprivmrf
+
+    package = Path(bayesprivmrf.__file__).parent
+    imports_numba = re.compile(rb"^ *(?:from|import) .*\b(?:numba|compiled)\b", re.MULTILINE)
+    using = [path for path in package.rglob("*.py") if imports_numba.search(path.read_bytes())]
+    return sorted({*using, *(package / name for name in COMPILED_ELSEWHERE)})
+
+
 def mark_file() -> Path | None:
-    """The file whose existence means that all is kept on disk; its name depends on sources, numba and processor."""
+    """The file whose existence means that all is kept on disk; its name changes with what decides the compiled code.
+
+    That is the compiled files, the fits below, numba, llvmlite, Python and the processor. The mark only says whether
+    to compile before the workers start: what is loaded from disk is decided by the keys of `bayesprivmrf.compiled`.
+    """
+    import llvmlite
     import llvmlite.binding
     import numba
 
-    import bayesprivmrf
     from bayesprivmrf.marginals import exact
 
     folder = exact.collect.stats.cache_path
     if folder is None:
         return None
-    sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))
-    made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
+    sources = b"".join(path.read_bytes() for path in [*compiled_sources(), Path(__file__)])
+    versions = f"{numba.__version__}-{llvmlite.__version__}-{sys.implementation.cache_tag}"
+    made_for = f"{versions}-{llvmlite.binding.get_host_cpu_name()}"
     return Path(folder) / f"tests-{zlib.crc32(sources):08x}-{made_for}.built"
 
 

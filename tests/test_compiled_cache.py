@@ -7,11 +7,14 @@ import pickle
 import pkgutil
 import subprocess
 import sys
+from types import FunctionType
 
+import built_engines
 import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bayesprivmrf
+from bayesprivmrf.compiled import checksum, reached_sources
 from bayesprivmrf.errors import BayesPrivMRFError
 
 PROGRAM = """
@@ -157,6 +160,60 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     for number in (2, 3):
         compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
     assert capsys.readouterr().err.count("building the engines once") == is_watched
+
+
+def compiled_functions():
+    """Return the functions of each module of the package that numba compiles, with its C functions."""
+    found = []
+    for module in pkgutil.walk_packages(bayesprivmrf.__path__, "bayesprivmrf."):
+        for name, function in vars(importlib.import_module(module.name)).items():
+            # the densities are compiled for C at their first use, and are plain functions until then
+            is_visit = isinstance(function, FunctionType) and name.startswith("visit_")
+            if isinstance(function, Dispatcher) or is_visit:
+                found.append(function)
+    return found
+
+
+def test_the_mark_of_the_tests_changes_with_every_file_that_compiled_code_reaches():
+    reached, _ = reached_sources(*compiled_functions())
+    sources = {str(path) for path in built_engines.compiled_sources()}
+    assert len(reached) > 20
+    assert not reached - sources
+
+
+@pytest.fixture
+def package_with(tmp_path, monkeypatch):
+    """Return the mark of a package of three files, of which one has the given text."""
+
+    def mark(**changed):
+        texts = {
+            "plain": "LIMIT = 1",
+            "kernels": "from numba import njit",
+            "callers": "from bayesprivmrf.compiled import kept",
+        } | changed
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.setattr(built_engines, "COMPILED_ELSEWHERE", ())
+        monkeypatch.setattr(bayesprivmrf, "__file__", str(tmp_path / "__init__.py"))
+        return built_engines.mark_file()
+
+    return mark
+
+
+def test_the_mark_of_the_tests_changes_with_compiled_files_alone(package_with):
+    mark = package_with()
+    assert package_with(plain="LIMIT = 2") == mark
+    assert package_with(kernels="from numba import njit, types") != mark
+    assert package_with(callers="from bayesprivmrf.compiled import kept, put") != mark
+
+
+def test_no_checksum_is_taken_before_all_that_the_function_calls_is_defined():
+    early = []
+    for function in compiled_functions():
+        closure = function.__closure__ if isinstance(function, FunctionType) else function.py_func.__closure__
+        if closure and closure[0].cell_contents != checksum(function):
+            early.append(function.__qualname__)
+    assert not early
 
 
 def test_kept_code_is_compiled_again_if_a_source_in_another_file_changes():

@@ -55,6 +55,16 @@ def test_contrasts_are_orthonormal_and_sum_to_zero():
         np.testing.assert_allclose(basis.sum(axis=0), 0, atol=1e-14)
 
 
+def test_running_sums_are_products_with_the_dense_basis(model, monkeypatch):
+    effects = Effects.of(*model)
+    rng = np.random.default_rng(1)
+    beta, potentials = rng.normal(size=effects.size), rng.normal(size=effects.cells)
+    dense = effects.margins(beta), effects.coordinates(potentials)
+    monkeypatch.setattr(effects_module, "_DENSE", 1)
+    np.testing.assert_allclose(effects.margins(beta), dense[0], atol=1e-12)
+    np.testing.assert_allclose(effects.coordinates(potentials), dense[1], atol=1e-12)
+
+
 def test_there_is_one_effect_for_each_subset_of_a_clique_smallest_first(model):
     cardinalities, scopes = model
     effects = Effects.of(cardinalities, scopes)

@@ -1,0 +1,95 @@
+"""Plants each fault of `planted.toml` in a copy of the package, and runs the tests that must catch it.
+
+    uv run python tests/mutants/run.py            # all of them, a few minutes
+    uv run python tests/mutants/run.py NAME ...   # some of them
+
+Prints a line for each fault. The exit status is 1 if a fault survives its tests, or if they cannot be run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PACKAGE = ROOT / "bayesprivmrf"
+
+# exit statuses of pytest: tests passed, and tests failed; others mean that no test was run
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A fault, by the fields that `planted.toml` describes."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: list[str]
+    harm: str
+
+    def plant(self, package: Path) -> None:
+        """Write the fault into a copy of the package."""
+        path = package / self.file
+        path.write_text(self.planted_in(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+    def planted_in(self, text: str) -> str:
+        """Return the text of the file with the fault; a ValueError if the old text does not stand there once."""
+        if text.count(self.old) != 1:
+            raise ValueError(f"{self.name}: the old text must stand once in {self.file}")
+        return text.replace(self.old, self.new)
+
+
+def all_mutants() -> list[Mutant]:
+    """Return the faults in the order of the file."""
+    written = tomllib.loads((HERE / "planted.toml").read_text(encoding="utf-8"))
+    return [Mutant(**fields) for fields in written["mutant"]]
+
+
+def outcome(mutant: Mutant) -> tuple[str, float]:
+    """Return "caught" if the tests of a fault fail in a copy of the package, "SURVIVED" if they pass; and seconds."""
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / PACKAGE.name
+        # Compiled code comes along, with the times of its sources: numba compiles again what reaches the changed
+        # file, by its time and by the checksums of `bayesprivmrf.compiled`, and loads the rest.
+        shutil.copytree(PACKAGE, package)
+        mutant.plant(package)
+        environment = {**os.environ, "PYTHONPATH": folder}
+        environment.pop("NUMBA_CACHE_DIR", None)  # code is kept in the copy alone
+        options = ["-n", "0", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
+        paths = f"pythonpath={folder} tests ."  # the copy comes before the package itself
+        command = [sys.executable, "-m", "pytest", *options, "-o", paths, *mutant.tests]
+        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    found = {FAILED: "caught", PASSED: "SURVIVED"}.get(run.returncode, f"NOT RUN\n{run.stdout}{run.stderr}")
+    return found, time.perf_counter() - begin
+
+
+def main(names: list[str]) -> int:
+    """Run the faults of the given names, or all; return the exit status."""
+    mutants = [mutant for mutant in all_mutants() if not names or mutant.name in names]
+    unknown = set(names) - {mutant.name for mutant in mutants}
+    if unknown or not mutants:
+        print(f"no such fault: {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 1
+    missed = 0
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for mutant, (found, seconds) in zip(mutants, pool.map(outcome, mutants), strict=True):
+            print(f"{mutant.name:50s} {found} ({seconds:.0f} s)", flush=True)
+            missed += found != "caught"
+    print(f"{len(mutants) - missed} of {len(mutants)} caught")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
