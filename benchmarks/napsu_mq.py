@@ -161,15 +161,17 @@ def napsu(task: Problem, derivatives: str) -> Napsu:
     )
 
 
-def napsu_run(task: Problem, derivatives: str, chains: int, warmup: int, draws: int) -> dict[str, object]:
+def napsu_run(
+    task: Problem, derivatives: str, chains: int, warmup: int, draws: int, *, seed: int = 0
+) -> dict[str, object]:
     """Sample with NumPyro's NUTS, one chain after the other, in compiled blocks."""
     import jax
     from numpyro.infer import NUTS
 
     jax.config.update("jax_enable_x64", True)
-    begin = time.perf_counter()
+    begin = time.process_time()
     model = napsu(task, derivatives)
-    laplace = time.perf_counter() - begin
+    laplace = time.process_time() - begin
     # NumPyro's own settings; the space is whitened already, so that a diagonal mass matrix is learned on top
     kernel = NUTS(potential_fn=model.potential)
     size = len(model.cells)
@@ -183,21 +185,21 @@ def napsu_run(task: Problem, derivatives: str, chains: int, warmup: int, draws: 
         return jax.lax.scan(step, state, None, length=BLOCK)
 
     kept, seconds, warm_seconds, steps, diverging = [], 0.0, 0.0, [], 0
-    compiling = time.perf_counter()
-    starts = np.random.default_rng(size).normal(size=(chains, size))
+    compiling = time.process_time()
+    starts = np.random.default_rng(size + seed).normal(size=(chains, size))
     for number in range(chains):
-        key = jax.random.PRNGKey(number)
+        key = jax.random.PRNGKey(chains * seed + number)
         state = kernel.init(
             key, warmup, init_params=jax.numpy.asarray(starts[number]), model_args=(), model_kwargs={}
         )
         if number == 0:
             block = block.lower(state).compile()  # type: ignore[attr-defined]
-            compiling = time.perf_counter() - compiling
+            compiling = time.process_time() - compiling
         chain: list[np.ndarray] = []
         for position in range(0, warmup + draws, BLOCK):
-            begin = time.perf_counter()
+            begin = time.process_time()
             state, (z, count, bad) = jax.block_until_ready(block(state))
-            spent = time.perf_counter() - begin
+            spent = time.process_time() - begin
             if position < warmup:
                 warm_seconds += spent
             else:

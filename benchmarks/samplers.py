@@ -10,9 +10,9 @@ the Laplace approximation that scales the space has the Fisher information in pl
 form.
 
 Both get the same release with Gaussian noise and public N, one core, and for the log-linear engine the same prior.
-Seconds are those of one core, compiling left out. The latent counts of LatentCounts are judged, and for NAPSU-MQ the
-marginals, which are a function of what it samples; marginals of LatentCounts have fresh noise in every draw and
-mix better. Writes benchmarks/results/samplers.csv.
+Seconds are processor seconds on one core, compiling left out. The latent counts of LatentCounts are judged, and for
+NAPSU-MQ the marginals, which are a function of what it samples; marginals of LatentCounts have fresh noise in every
+draw and mix better. Writes benchmarks/results/samplers.csv.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def own_run(task: Problem, formulation: str, chains: int, tune: int, draws: int)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a few chains
         first = estimator.fit(task.release, rng=SEED, draws=draws, **settings)
-        begin = time.perf_counter()
+        begin = time.process_time()
         estimator.fit(task.release, rng=SEED + 1, draws=1, **settings)
-        warm = time.perf_counter() - begin
-        begin = time.perf_counter()
+        warm = time.process_time() - begin
+        begin = time.process_time()
         posterior = estimator.fit(task.release, rng=SEED + 1, draws=draws, **settings)
-        whole = time.perf_counter() - begin
+        whole = time.process_time() - begin
     finished = posterior._draws.finished
     return {
         "marginals": finished.marginals, "judged": finished.counts, "seconds": whole - warm, "warm_seconds": warm,
@@ -118,15 +118,17 @@ def own_run(task: Problem, formulation: str, chains: int, tune: int, draws: int)
     }  # fmt: skip
 
 
-def summary(task: Problem, name: str, found: dict[str, object]) -> dict[str, object]:
-    """One row: smallest and median bulk ESS of what is judged, a second, with and without warming up."""
+def effective(values: np.ndarray, kind: str = "bulk") -> np.ndarray:
+    """Effective draws of each number, shape (numbers,), given draws of shape (chain, draw, numbers)."""
     import arviz as az
     import xarray as xr
 
-    def effective(values: np.ndarray) -> np.ndarray:
-        data = xr.Dataset({"x": (("chain", "draw", "cell"), values)})
-        return az.ess(data, method="bulk")["x"].to_numpy()
+    data = xr.Dataset({"x": (("chain", "draw", "cell"), values)})
+    return az.ess(data, method=kind)["x"].to_numpy()
 
+
+def summary(task: Problem, name: str, found: dict[str, object]) -> dict[str, object]:
+    """One row: smallest and median bulk ESS of what is judged, a second, with and without warming up."""
     judged, marginals = effective(found["judged"]), effective(found["marginals"])
     seconds, warm = float(found["seconds"]), float(found["warm_seconds"])
     return {

@@ -48,8 +48,6 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     DeclarationWarning
         Releases are linked by no variable.
     """
-    import networkx as nx
-
     models = [release.specification for release in releases]
     first = models[0]
     if all(model == first for model in models):
@@ -75,6 +73,8 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
                 "releases that are fitted jointly must share the same potentials or transitions; declare the same "
                 "ties, scores and levels for every release."
             )
+    import networkx as nx
+
     # releases that no shared variable links contain no information about each other
     graph = nx.Graph()
     for model in models:

@@ -1,40 +1,26 @@
-"""Base of the formulations with relaxed counts: noise, settings, refusals, and the PyMC model.
-
-In the PyMC model the compiled density is one operation of PyTensor, and the counts are labeled tables.
-"""
+"""Base of the formulations with relaxed counts: noise, settings, refusals, and the PyMC model."""
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType
-from pytensor.graph.basic import Apply
-from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_funcify
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.measured import MeasuredCells, dimension_names, state_labels, table_name
-from bayesprivmrf.inference.posterior.relaxed.density import (
-    ACCEPTANCE,
-    Density,
-    NoiseData,
-    observe_noisy_counts,
-)
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.inference.posterior.relaxed.density import ACCEPTANCE, Density, NoiseData
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE
 
 if TYPE_CHECKING:
+    import pymc as pm
+
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
@@ -150,26 +136,16 @@ class RelaxedCounts(ABC):
         ``counts[a,b]`` for each clique with variables as dims and states as coords, and the observed
         ``noisy_counts``.
         """
-        density, names = self.density, (*self.judged, *self.hidden)
-        specification = self.evidence.specification
-        # its own model, also inside the context of another
-        with pm.Model(model=None) as model:
-            operation: Any = _Compiled(density)
-            position = pm.CustomDist(
-                "position",
-                np.zeros(density.size),
-                logp=lambda value, center: operation(value)[1],
-                support_point=lambda rv, size, center: center,
-                signature="(d)->(d)",
-            )
-            latent = operation(position)[0]
-            for name in names:
-                shape = density.shapes[name]
-                pm.Deterministic(name, latent[density.places[name]].reshape(shape, ndim=len(shape)))
-            observe_noisy_counts(self._noise, model["counts"])
-            flat = pt.zeros(specification.size)[self._measured.cells].set(model["counts"])
-            _declare_tables(specification, flat)
-        return model
+        # PyMC takes about a second to import, and most posteriors are sampled without it
+        from bayesprivmrf.inference.posterior.relaxed.pymc_model import density_model
+
+        return density_model(
+            self.density,
+            latent=(*self.judged, *self.hidden),
+            noise=self._noise,
+            cells=self._measured.cells,
+            specification=self.evidence.specification,
+        )
 
     def _all_cells(self, values: np.ndarray) -> FloatArray:
         """Return the values of all cells of the cliques, 0 in impossible ones, given those of the possible cells."""
@@ -182,64 +158,3 @@ class RelaxedCounts(ABC):
         counts = self._all_cells(draws["counts"])
         total = draws["total"] if self.total is None else np.full(counts.shape[:-1], self.total)
         return counts, np.asarray(total, dtype=float)
-
-
-class _Compiled(Op):
-    """Operation that maps a position to the latent numbers and the log prior density.
-
-    Backward it maps the position and derivatives by both to the derivative by the position.
-    """
-
-    __props__ = ("density", "is_backward")
-
-    def __init__(self, density: Density, *, is_backward: bool = False) -> None:
-        self.density, self.is_backward = density, is_backward
-
-    def make_node(self, *inputs: Any) -> Apply:
-        variables = [pt.as_tensor_variable(value, dtype="float64") for value in inputs]
-        return Apply(self, variables, [pt.dvector()] if self.is_backward else [pt.dvector(), pt.dscalar()])
-
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        if self.is_backward:
-            output_storage[0][0] = self.density.pullback(*inputs)
-        else:
-            latent, prior = self.density.forward(inputs[0])
-            output_storage[0][0], output_storage[1][0] = latent, np.asarray(prior)
-
-    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        given = [
-            pt.zeros_like(value) if isinstance(by.type, DisconnectedType) else by
-            for value, by in zip(outputs, cotangents, strict=True)
-        ]
-        return [_Compiled(self.density, is_backward=True)(inputs[0], *given)]
-
-
-@numba_funcify.register(_Compiled)
-def _through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
-    """Register the operation with numba as Python calls, without its warning: the density is compiled already."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return generate_fallback_impl(op, node, **settings)
-
-
-def _declare_tables(model: ModelSpecification, flat: Any) -> None:
-    """Add a table ``counts[a,b]`` for every clique to the PyMC model of the current context.
-
-    Parameters
-    ----------
-    model
-        Declared model; its variables become dims and its states coords. A name that is in use gets an underscore.
-    flat
-        Symbolic counts of the cells of all cliques, shape (size,).
-    """
-    context: Any = pm.modelcontext(None)
-    names = list(dimension_names(model.domain))
-    for position, name in enumerate(names):
-        others = {*context.named_vars, *names[:position], *names[position + 1 :]}
-        while name in others:
-            name += "_"
-        names[position] = name
-        context.add_coord(name, state_labels(model.domain, position))
-    for clique, scope in enumerate(model.scopes):
-        table = flat[model.offsets[clique] : model.offsets[clique + 1]].reshape(model.shapes[clique])
-        pm.Deterministic(table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope))
