@@ -6,13 +6,32 @@ statistics s, the potentials have the density
 .. math:: p(β \mid n) \propto \exp\bigl(β·s - N A(β) - \tfrac12 β' T^{-1} β\bigr),
 
 which does not depend on the noisy tables. It is log-concave and, for few records, far from normal. For each sampled
-draw of the tables one draw of β is made by Hamiltonian Monte Carlo that starts from a normal approximation. It makes
-several trajectories, each a quarter of a period, in coordinates that are whitened by the curvature at a preliminary
-mode and rescaled, coordinate by coordinate, to the curvature of the draw. If the target were normal with that
-curvature, one trajectory would be independent of its start. The Metropolis correction makes the target exact, so the
-influence of the start shrinks with each trajectory. A start where the target has almost no mass is moved towards the
-center. A draw whose first trajectories are rejected takes smaller steps, because the preliminary curvature can be far
-from its own if many cells are empty.
+draw of the tables one draw of β is made by Hamiltonian Monte Carlo that starts from a normal approximation. With
+:math:`β = m + S z`, the approximation is the standard normal distribution of z. S whitens the curvature at a
+preliminary mode, and is rescaled, coordinate by coordinate, to the curvature of the draw. The center m is one Newton
+step from the latent point.
+
+**Trajectories.** The energy is the one of a standard normal z and a remainder,
+
+.. math:: H(z, q) = \tfrac12 z'z + \tfrac12 q'q + R(z), \qquad R(z) = -\log p(m + S z \mid n) - \tfrac12 z'z .
+
+The first part moves (z, q) on a circle, which is computed exactly. Only the force -∇R of the remainder needs steps,
+and it is small where the target is nearly normal, so three steps or so make a quarter of the circle (Shahbaba, Lan,
+Johnson and Neal 2014). If the target were the approximation, one trajectory would be independent of its start. The
+Metropolis correction leaves the target unchanged, so the influence of the start shrinks with each of several
+trajectories.
+
+**Why each draw has a start of its own.** Trajectories that continued from the population of the previous draw would
+not have the posterior as their distribution. Given the previous tables, that population is independent of the new
+tables, so a finite number of trajectories would leave a mixture of p(β | n) over earlier tables. The error of a fresh
+start has no memory, and the start is already close.
+
+A start where the target has almost no mass is moved towards the center. A draw whose first trajectories are rejected
+takes smaller steps, because the preliminary curvature can be far from its own if many cells are empty.
+
+References
+----------
+Shahbaba, Lan, Johnson and Neal (2014). Split Hamiltonian Monte Carlo. Statistics and Computing 24, 339-349.
 """
 
 from __future__ import annotations
@@ -33,6 +52,10 @@ from bayesprivmrf.model.tables import FloatArray
 
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
 _PARTS = 16
+# Steps of a trajectory that are tried in turn, and the mean acceptance at which the trial ends. Fair's survey takes
+# three; two are often accepted too, but leave populations that are slightly too narrow
+_LEAPS = (3, 4, 6, 8, 12, 16, 24, 32)
+_ACCEPTANCE = 0.8
 
 
 @njit(nogil=True, **INNER)
@@ -55,91 +78,109 @@ def spread(root, scale, whitened):
 
 
 @njit(nogil=True, **INNER)
-def _gathered(root, scale, gradient):
+def gathered(root, scale, gradient):
     """Apply the transpose of `spread` to a gradient."""
     return root.T @ (scale * gradient) if root.size else scale * gradient
 
 
 @njit(nogil=True, **INNER)
-def _start(center, root, scale, statistics, total, precision, rng, data):
-    """Draw from the normal approximation, and move the draw towards the center while the target has almost no mass.
-
-    Under the approximation, the log density at a draw is below its maximum by half a chi-square variable with d
-    degrees of freedom.
-    """
-    move = spread(root, scale, rng.standard_normal(center.size))
-    most, _, _ = target(center, statistics, total, precision, data)
-    least = most - 0.5 * center.size - 4.0 * math.sqrt(0.5 * center.size) - 4.0
-    beta = center + move
-    value, gradient, mu = target(beta, statistics, total, precision, data)
-    for _ in range(12):  # at most to a 4,000th of the first move
-        if value >= least:
-            break
-        move *= 0.5
-        beta = center + move
-        value, gradient, mu = target(beta, statistics, total, precision, data)
-    return beta, value, gradient, mu
+def _at(place, center, root, scale, statistics, total, precision, data):
+    """Return log p(m + S z | n) up to a constant, the force -∇R at z, and μ."""
+    value, gradient, mu = target(center + spread(root, scale, place), statistics, total, precision, data)
+    return value, gathered(root, scale, gradient) + place, mu
 
 
 @njit(nogil=True, **INNER)
-def trajectory(
-    beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, data
+def _center(point, at_point, root, scale, statistics, total, precision, data):
+    """Return the center m of the normal approximation, and log p(m | n).
+
+    `at_point` has the log density at the latent point, and its gradient. The center is one Newton step away, or the
+    point itself if the step does not raise the density: with empty cells the curvature there is a poor guide.
+    """
+    value, gradient = at_point
+    center = point + spread(root, scale, gathered(root, scale, gradient))
+    center_value, _, _ = target(center, statistics, total, precision, data)
+    if center_value > value:
+        return center, center_value
+    return point.copy(), value
+
+
+@njit(nogil=True, **INNER)
+def _start(most, center, root, scale, statistics, total, precision, rng, data):
+    """Draw z from the normal approximation, and move it towards 0 while the target has almost no mass.
+
+    Under the approximation, the log density at a draw is below its maximum `most` by half a chi-square variable with
+    d degrees of freedom.
+    """
+    least = most - 0.5 * center.size - 4.0 * math.sqrt(0.5 * center.size) - 4.0
+    place = rng.standard_normal(center.size)
+    value, force, mu = _at(place, center, root, scale, statistics, total, precision, data)
+    for _ in range(12):  # at most to a 4,000th of the first move
+        if value >= least:
+            break
+        place *= 0.5
+        value, force, mu = _at(place, center, root, scale, statistics, total, precision, data)
+    return place, value, force, mu
+
+
+@njit(nogil=True, **INNER)
+def _trajectory(
+    place, value, force, mu, center, root, scale, statistics, total, precision, leaps, rng, data
 ):  # fmt: skip
-    """Make one Hamiltonian trajectory, and return the next point, the acceptance, and whether it was accepted."""
+    """Make one trajectory of about a quarter circle, and return the next z, the acceptance, and whether it moved."""
     # draw a momentum, and remember the energy
-    momentum = rng.standard_normal(beta.size)
+    momentum = rng.standard_normal(place.size)
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length is random: a trajectory of fixed length could return to its start in some direction
-    size = step * (0.8 + 0.4 * rng.random())
-    here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
-    # leapfrog steps: half a step of the momentum at both ends
-    momentum += 0.5 * size * _gathered(root, scale, new_gradient)
-    for leap in range(leaps):
-        here += size * spread(root, scale, momentum)
-        new_value, new_gradient, new_mu = target(here, statistics, total, precision, data)
-        share = size if leap + 1 < leaps else 0.5 * size
-        momentum += share * _gathered(root, scale, new_gradient)
-    # the Metropolis correction makes the target exact; an energy that is not a number is rejected
+    angle = 0.5 * math.pi / leaps * (0.8 + 0.4 * rng.random())
+    cosine, sine = math.cos(angle), math.sin(angle)
+    here, new_value, new_force, new_mu = place, value, force, mu
+    for _ in range(leaps):
+        # half a step of the force, a turn on the circle, and half a step of the new force
+        momentum += 0.5 * angle * new_force
+        turned = cosine * here + sine * momentum
+        momentum = cosine * momentum - sine * here
+        here = turned
+        new_value, new_force, new_mu = _at(here, center, root, scale, statistics, total, precision, data)
+        momentum += 0.5 * angle * new_force
+    # the Metropolis correction leaves the target unchanged; an energy that is not a number is rejected
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
     chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
     if rng.random() < chance:
-        return here, new_value, new_gradient, new_mu, chance, True
-    return beta, value, gradient, mu, chance, False
+        return here, new_value, new_force, new_mu, chance, True
+    return place, value, force, mu, chance, False
 
 
 @kept()
 def _draw(
-    points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, data, betas, mus
+    points, totals, precisions, excess, base, fixed, root, own, leaps, trajectories, rng, data, betas, mus
 ):  # fmt: skip
     """Fill `betas` and `mus`, one row for each latent point, and return the mean acceptance probability."""
     accepted = 0.0
     for k in range(points.shape[0]):
-        total, precision = totals[k], precisions[k]
-        _, _, mean, square, _ = _evaluate(points[k], data)
+        point, total, precision = points[k], totals[k], precisions[k]
+        _, log_partition, mean, square, _ = _evaluate(point, data)
         # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
-        scale, beta = np.empty(mean.size), np.empty(mean.size)
+        scale = np.empty(mean.size)
         for i in range(mean.size):
             information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
-            # shrinkage by the prior, coordinate by coordinate
-            beta[i] = points[k, i] * information / (information + precision[i])
-        shrunk, _, _ = target(beta, statistics, total, precision, data)
-        own_point, _, _ = target(points[k], statistics, total, precision, data)
-        if own_point > shrunk:  # with empty cells the curvature at the latent point is a poor guide
-            beta = points[k].copy()
-        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, data)
-        own_step, own_leaps = step, leaps
+        # log density and gradient at the latent point, from the moments that are known there
+        value = np.sum(point * (statistics - 0.5 * precision * point)) - total * log_partition
+        gradient = statistics - total * mean - precision * point
+        center, most = _center(point, (value, gradient), root, scale, statistics, total, precision, data)
+        place, value, force, mu = _start(most, center, root, scale, statistics, total, precision, rng, data)
+        own_leaps = leaps
         for turn in range(trajectories):
-            beta, value, gradient, mu, chance, moved = trajectory(
-                beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng,
-                data,
+            place, value, force, mu, chance, moved = _trajectory(
+                place, value, force, mu, center, root, scale, statistics, total, precision, own_leaps, rng, data
             )  # fmt: skip
             accepted += chance
-            # the target of this draw is narrower than the preliminary curvature says: halve the step
+            # the target of this draw is narrower than the preliminary curvature says: halve the steps
             if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
-                own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
-        put(betas[k], beta)
+                own_leaps *= 2
+        put(betas[k], center + spread(root, scale, place))
         put(mus[k], mu)
     return accepted / (points.shape[0] * trajectories)
 
@@ -198,30 +239,24 @@ def draw_potentials(
         own = np.diag(curvature).copy()
         root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
 
-    def run(rows: slice, generator: np.random.Generator, step: float) -> float:
+    def run(rows: slice, generator: np.random.Generator, leaps: int) -> float:
         parts = [np.ascontiguousarray(values[rows]) for values in given]
         found = np.empty_like(parts[0]), np.empty((len(parts[0]), marginals.shape[1]))
-        leaps = math.ceil(0.5 * math.pi / step)
         share = _draw(
             *parts, float(excess), base, fixed, root, own,
-            step, leaps, trajectories, generator, plan.data, *found,
+            leaps, trajectories, generator, plan.data, *found,
         )  # fmt: skip
         betas[rows], marginals[rows] = found
         return share
 
-    # 0.5 in up to 60 whitened dimensions; the acceptance falls with the dimension times the step's fourth power
-    step = 0.5 * min(1.0, (60 / size) ** 0.25)
-    # about 32 pilot draws fix the step, with generators of their own: adapting it later would bias the draws
+    # about 32 pilot draws fix the number of steps, with generators of their own: later it would depend on the draws
     pilot = slice(0, len(points), max(len(points) // 32, 1))
-    for _ in range(4):
-        # 0.651 is the optimal acceptance of Hamiltonian Monte Carlo in many dimensions
-        if run(pilot, rng.spawn(1)[0], step) >= 0.65:
-            break
-        step *= 0.5
+    accepted = (n for n in _LEAPS if run(pilot, rng.spawn(1)[0], n) >= _ACCEPTANCE)
+    leaps = next(accepted, _LEAPS[-1])
     bounds = np.linspace(0, len(points), _PARTS + 1).astype(int)
     rows = [slice(a, b) for a, b in pairwise(bounds) if b > a]
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _PARTS)) as pool:
-        shares = list(pool.map(run, rows, rng.spawn(len(rows)), [step] * len(rows)))
+        shares = list(pool.map(run, rows, rng.spawn(len(rows)), [leaps] * len(rows)))
     require(
         bool(np.isfinite(marginals).all()), "the potentials of the posterior",
         "be so small that sums of their exponentials do not underflow", "some that do",

@@ -2,9 +2,9 @@ r"""Compiled moves of the potentials, their prior scales and the number of recor
 
 **Potentials and scales given the records.** Given the records' statistics :math:`s = D^T n`, the potentials have the
 log-concave density :math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`. They move by Metropolis-corrected Hamiltonian
-trajectories (`superpopulation`). The scale of an effect has two moves: one given the potentials, and one together
-with them, :math:`β_g \propto τ_g`, whose acceptance depends on the records. The first mixes fast if the records say
-much about the effect, the second if they say little (interweaving, Yu and Meng 2011).
+trajectories. The scale of an effect has two moves: one given the potentials, and one together with them,
+:math:`β_g \propto τ_g`, whose acceptance depends on the records. The first mixes fast if the records say much about
+the effect, the second if they say little (interweaving, Yu and Meng 2011).
 
 **Moves that the records follow.** If the noise is large relative to sampling variation, then potentials hardly move
 given the records, and records hardly move given the potentials. Therefore potentials and scales also move with the
@@ -37,7 +37,7 @@ from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_parti
 from bayesprivmrf.inference.posterior.records.births import FAR, first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
 from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
-from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
+from bayesprivmrf.inference.posterior.superpopulation import gathered, spread, target
 
 
 @njit(nogil=True, **INNER)
@@ -48,6 +48,32 @@ def _tables(counts, effects, plan):
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
             tables[effects.parts[k]] += counts[cell]
     return tables, _statistics(tables, plan)
+
+
+@njit(nogil=True, **INNER)
+def _trajectory(
+    beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, data
+):  # fmt: skip
+    """Make one Hamiltonian trajectory, and return the next point, the acceptance, and whether it was accepted."""
+    # draw a momentum, and remember the energy
+    momentum = rng.standard_normal(beta.size)
+    before = value - 0.5 * np.sum(momentum * momentum)
+    # the length is random: a trajectory of fixed length could return to its start in some direction
+    size = step * (0.8 + 0.4 * rng.random())
+    here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
+    # leapfrog steps: half a step of the momentum at both ends
+    momentum += 0.5 * size * gathered(root, scale, new_gradient)
+    for leap in range(leaps):
+        here += size * spread(root, scale, momentum)
+        new_value, new_gradient, new_mu = target(here, statistics, total, precision, data)
+        share = size if leap + 1 < leaps else 0.5 * size
+        momentum += share * gathered(root, scale, new_gradient)
+    # the Metropolis correction makes the target exact; an energy that is not a number is rejected
+    gain = new_value - 0.5 * np.sum(momentum * momentum) - before
+    chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+    if rng.random() < chance:
+        return here, new_value, new_gradient, new_mu, chance, True
+    return beta, value, gradient, mu, chance, False
 
 
 @njit(nogil=True, **INNER)
@@ -62,7 +88,7 @@ def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects,
     value, gradient, mu = target(beta, statistics, total, precision, plan)
     for _ in range(2):  # the number per sweep is arbitrary
         leaps = min(math.ceil(0.5 * math.pi / step[0]), 64)
-        beta, value, gradient, mu, chance, _ = trajectory(
+        beta, value, gradient, mu, chance, _ = _trajectory(
             beta, value, gradient, mu, statistics, total, precision, effects.root, scale, step[0], leaps, rng, plan
         )  # fmt: skip
         if is_tuning:  # towards an acceptance of 0.8
