@@ -291,7 +291,7 @@ class LearnedNetwork(Released, LearnedParameters):
         of
             ``"population"`` for probabilities, ``"records"`` for counts in this sample.
         given
-            States of other variables, allowed where `NoiseAwareMAP` computes the intervals.
+            A state or a set of states of each of some other variables, on which the probabilities are conditional.
         **old
             Settings of `couplings_interval`, which earlier versions accepted here; refused.
 
