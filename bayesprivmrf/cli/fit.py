@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> None:
     must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
     remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
-    # a learned model may have intervals of its own; only conditional ones need another fit of its tables
-    estimate: Any = None if options.method or options.given else getattr(found, "solution", None)
+    # a learned model may have intervals of its own
+    estimate: Any = None if options.method else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
     method = "learned" if is_learned else chosen_method(options)
     is_posterior = method == "posterior"

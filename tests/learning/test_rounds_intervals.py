@@ -177,14 +177,6 @@ def test_what_is_no_level_or_variable_is_refused(learned):
         learned.solution.interval(["a", "sex"])
 
 
-def test_conditional_probabilities_are_refused_with_what_has_them(learned):
-    first, second, *_ = learned.solution.specification.domain.variables
-    state = learned.solution.specification.domain.states[1][0]
-    with pytest.raises(ArgumentError, match="NoiseAwareMAP"):
-        learned.solution.interval([first], given={second: state})
-    assert learned.solution.marginal([first], given={second: state}).sum() == pytest.approx(1)
-
-
 def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records():
     """Of 60 releases: each ratio of deviations within 5 standard errors, .09 each, of one, and their mean within .2.
 

@@ -136,7 +136,7 @@ class LearnedNetwork(Released, LearnedParameters):
         }
         if weight == "dependence":
             # the correlation of two normal variables with the same mutual information
-            information = {pair: self._dependence.information(*pair) for pair in weights}
+            information = {pair: self._information(pair) for pair in weights}
             weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()}
         graph = nx.Graph()
         graph.add_nodes_from(names)
@@ -170,6 +170,17 @@ class LearnedNetwork(Released, LearnedParameters):
         names, (i, j) = self.specification.positions_of([first, second])
         table = labelled(self.domain, names, self._dependence.association(i, j), "association")
         return marked(table, self.provenance.simulated)
+
+    def _information(self, pair: tuple[int, int]) -> float:
+        """Return the conditional mutual information of two variables, nats; each pair is computed once."""
+        known = self._known_information
+        if pair not in known:
+            known[pair] = self._dependence.information(*pair)
+        return known[pair]
+
+    @cached_property
+    def _known_information(self) -> dict[tuple[int, int], float]:
+        return {}
 
     @cached_property
     def _dependence(self) -> Dependence:
@@ -291,7 +302,7 @@ class LearnedNetwork(Released, LearnedParameters):
         of
             ``"population"`` for probabilities, ``"records"`` for counts in this sample.
         given
-            States of other variables, allowed where `NoiseAwareMAP` computes the intervals.
+            A state or a set of states of each of some other variables, on which the probabilities are conditional.
         **old
             Settings of `couplings_interval`, which earlier versions accepted here; refused.
 

@@ -1,9 +1,8 @@
 r"""Errors of the cells of a learned model, from the errors of the means of their effects.
 
-A table of k cells has one orthonormal zero-sum effect block for each subset S of its variables
-(`bayesprivmrf.model.effects`), and the model's error in it is the sum of the errors of their means,
-
-.. math:: \hat p(x) - p(x) = \sum_{S} \sum_j \frac{\phi_{S,j}(x_S)}{\prod_{v \notin S} K_v} e_{S,j} .
+The model's error in a table of k cells is the sum of the errors of the means of its effects
+(`bayesprivmrf.learning.rounds.cells`). Conditional probabilities are sums over cells, to first order, with the errors
+that this module gives these sums.
 
 1. **Measured effects.** Their pooled noisy means have the noise variances V of `bayesprivmrf.learning.rounds.fit`,
    and the noise of different effects is uncorrelated: an orthonormal transform of independent noise. (Merged states
@@ -57,6 +56,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.learning.rounds.cells import Cells
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     effect_moments,
@@ -64,7 +64,7 @@ from bayesprivmrf.learning.rounds.fit import (
     pooled_means,
     prior_deviations,
 )
-from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
+from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -95,42 +95,40 @@ class CellErrors:
     total_error: float
     last_variance: float
 
-    def of(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, FloatArray, list[Scope]]:
-        """Return the variance of each cell, its variance without a prior, and the unmeasured effects.
+    def of(self, cells: Cells) -> tuple[FloatArray, FloatArray, list[Scope]]:
+        """Return the variance of each row, its variance without a prior, and the unmeasured effects.
 
         Parameters
         ----------
-        scope
-            Positions of variables, ascending.
-        table
-            Their probabilities in the model.
+        cells
+            A table of the model, or conditional probabilities in it.
         """
-        cards = self.model.specification.cardinalities
+        cards, scope, shape = cells.cardinalities, cells.scope, cells.rows.shape
         effects, means, variances = self._pooled
         place = dict(zip(effects.subsets, effects.offsets, strict=False))
-        apart, pull, alone, plain = (np.zeros(table.shape) for _ in range(4))
+        apart, pull, alone, plain = (np.zeros(shape) for _ in range(4))
         known, missing = [], []
         free = [v for v in scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            mean, second = effect_moments(cards, subset, margin(table, scope, subset))
+            mean, second = effect_moments(cards, subset, margin(cells.table, scope, subset))
             prior = np.maximum(second - mean**2, _LEAST_SPREAD) * prior_deviations(len(subset))
             if subset not in place:
                 missing.append(subset)
                 # rule of thumb: an effect that was not measured is off by two noise deviations
                 precision = self.total**2 / (2.0**2 * self.last_variance)
-                apart += in_cells(1 / (precision + 1 / prior**2), cards, subset, scope, power=2)
+                apart += cells.moved(1 / (precision + 1 / prior**2), subset, power=2)
                 continue
             columns = place[subset] + np.arange(mean.size)
             noise = variances[columns].reshape(mean.shape)
-            pull += in_cells(means[columns].reshape(mean.shape) - mean, cards, subset, scope)
-            plain += in_cells(noise, cards, subset, scope, power=2)
-            alone += in_cells(1 / (1 / noise + 1 / prior**2), cards, subset, scope, power=2)
+            pull += cells.moved(means[columns].reshape(mean.shape) - mean, subset)
+            plain += cells.moved(noise, subset, power=2)
+            alone += cells.moved(1 / (1 / noise + 1 / prior**2), subset, power=2)
             known.append((subset, columns))
-        variance = alone if self._expansion is None else self._expansion.variance_of_cells(known, scope)
+        variance = alone if self._expansion is None else self._expansion.variance_of_cells(known, cells)
         by_prior = np.maximum(plain - variance, 0.0)
         # beyond two standard deviations (one cell in twenty by chance) the numbers contradict the prior
         variance = variance + np.maximum(pull**2 - 2.0**2 * by_prior, 0.0)
-        apart += (table - 1 / table.size) ** 2 * (self.total_error / self.total) ** 2
+        apart += cells.distances**2 * (self.total_error / self.total) ** 2
         return variance + apart, plain + apart, missing
 
     def of_entry(self, clique: Scope, states: Mapping[int, int], groups: Sequence[IntArray]) -> float:

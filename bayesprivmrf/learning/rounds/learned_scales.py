@@ -53,6 +53,7 @@ from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior, learned_scales
 from bayesprivmrf.inference.optimize import minimize, one_blas_thread
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.learning.rounds.cells import Cells
 from bayesprivmrf.learning.rounds.fit import (
     CONVERGED,
     PRIOR_DEVIATIONS,
@@ -64,7 +65,7 @@ from bayesprivmrf.learning.rounds.fit import (
     prior_deviations,
 )
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
-from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 # Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
@@ -89,30 +90,6 @@ class _Prior(EffectsPrior):
 def has_scales(effects: Effects) -> bool:
     """Return True if a model is small enough to learn the scales of its interactions, and has some."""
     return effects.size <= DENSE_LIMIT and int(effects.orders.max(initial=1)) > 1
-
-
-def in_cells(
-    values: FloatArray, cardinalities: Sequence[int], subset: Scope, scope: Scope, *, power: int = 1
-) -> FloatArray:
-    """Return the contribution of an effect's means to each cell of a table, for broadcasting over other variables.
-
-    Parameters
-    ----------
-    values
-        Shape (..., K - 1 of each variable of the subset).
-    cardinalities
-        Number of states of each variable.
-    subset, scope
-        Variables of the effect, and of the table, ascending.
-    power
-        2 for variances of uncorrelated means in place of means.
-    """
-    lead = values.ndim - len(subset)
-    for v in subset:  # each contraction moves the first axis of the effect to the end
-        values = np.tensordot(values, contrasts(cardinalities[v]) ** power, axes=(lead, 1))
-    shape = [cardinalities[v] if v in subset else 1 for v in scope]
-    others = math.prod(cardinalities[v] for v in scope if v not in subset)
-    return values.reshape(*values.shape[:lead], *shape) / others**power
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -175,18 +152,18 @@ class Expansion:
         """Posterior covariance C of the coordinates, factorized."""
         return DenseCurvature(information=self._information, prior=self.prior.precision(self.learned))
 
-    def variance_of_cells(self, effects: Sequence[tuple[Scope, np.ndarray]], scope: Scope) -> FloatArray:
-        """Return the variance J C J of the cells of a table, from the errors of some effects.
+    def variance_of_cells(self, effects: Sequence[tuple[Scope, np.ndarray]], cells: Cells) -> FloatArray:
+        """Return the variance J C J of cells or conditional probabilities, from the errors of some effects.
 
         Parameters
         ----------
         effects
-            Subsets of the scope, and the positions of their coordinates.
-        scope
-            Variables of the table.
+            Subsets of the table's variables, and the positions of their coordinates.
+        cells
+            The table.
         """
         cards = self.fit.effects.cardinalities
-        found = np.zeros([cards[v] for v in scope])
+        found = np.zeros(cells.rows.shape)
         if not effects:
             return found
         factor = self.curvature.gradient(self.derivative[:, np.concatenate([own for _, own in effects])])
@@ -194,7 +171,7 @@ class Expansion:
         for start in range(0, len(factor), _TOGETHER):
             parts = np.split(factor[start : start + _TOGETHER], ends, axis=1)
             moved = sum(
-                in_cells(part.reshape(-1, *(cards[v] - 1 for v in subset)), cards, subset, scope)
+                cells.moved(part.reshape(-1, *(cards[v] - 1 for v in subset)), subset)
                 for (subset, _), part in zip(effects, parts, strict=True)
             )
             found += np.square(moved).sum(axis=0)

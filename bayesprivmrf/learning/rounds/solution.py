@@ -21,6 +21,11 @@ the shares as independent ones; the interval is cut off at 0 and 1, and contains
 numbers exclude them without a prior (`cut_limits`). `benchmarks/learning_rounds_intervals.py` measures the coverage.
 Pairs that were not measured have a bound on their total variation
 (`bayesprivmrf.mechanisms.select_measure.unmeasured`), which their notes state.
+
+**Conditional probabilities** are ratios of sums over cells, whose errors are those of the cells to first order
+(`bayesprivmrf.learning.rounds.cells`). With m the probability of the given states, sampling adds p (1 - p) / (N m).
+A given state that is merged with states not given adds the error of its share in the group. The approximation is poor
+if the noise may hide that no record has the given states, and such rows are doubtful.
 """
 
 from __future__ import annotations
@@ -42,12 +47,13 @@ from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models.solution import CLEAR, LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED, CellErrors, given_back, marks_of_unmeasured
+from bayesprivmrf.learning.rounds.cells import Cells
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Condition, Label, Variable
+from bayesprivmrf.model.domain import Condition, Given, Label, Variable, conditions
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
@@ -111,7 +117,7 @@ class RoundsSolution(LearnedSolution):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
-        given: None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
         """Return approximate intervals for the probabilities of the joint states of some variables.
 
@@ -125,7 +131,8 @@ class RoundsSolution(LearnedSolution):
             ``"population"``, from which the records are a sample: probabilities. ``"records"``: numbers of records in
             each joint state; the limits are whole numbers.
         given
-            Nothing: these are intervals of joint probabilities. The error says who has those of conditional ones.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
+            probabilities are conditional on them.
 
         Returns
         -------
@@ -138,14 +145,15 @@ class RoundsSolution(LearnedSolution):
             more variables that were not measured together, and where the model is not trusted or its last fit
             failed, so that the last tables are not in it. Rows are ``"doubtful"`` where that fit was cut short, and,
             in a table of several variables, for a state that was merged with other rare states, because the
-            dependence of its group is used.
+            dependence of its group is used. Given states count as part of the table. Rows are also ``"doubtful"``
+            where the noise may hide that no record has the given states.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated.
+            A variable is unknown, or repeated, or the given states cannot occur.
         ArgumentError
-            An argument is out of range.
+            An argument is out of range, or `given` comes with ``of="records"``.
 
         Notes
         -----
@@ -153,22 +161,24 @@ class RoundsSolution(LearnedSolution):
         """
         from scipy.special import ndtri
 
-        if given is not None:
-            raise ArgumentError(
-                "`given` must be left out: intervals of a model learned in rounds are of joint probabilities; for a "
-                "conditional one take NoiseAwareMAP().fit(learned.statistics).interval(variables, given=...), or "
-                "`marginal(variables, given=...)` for the estimate alone."
-            )
         one_of("of", of, ("population", "records"))
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        domain = self.specification.domain
         names, query = self.specification.positions_of(variables)
+        condition = conditions(domain, given, query)
+        if of == "records" and condition:
+            raise ArgumentError(
+                "`given` must be left out with of='records', because these intervals are of joint numbers; ask "
+                "of='population'."
+            )
         scope = tuple(sorted(query))
-        estimate = self._marginal_table(scope, {})
+        estimate = self._marginal_table(scope, condition)
         z = float(ndtri(0.5 + prob / 2))
-        below, above, plain, missing = self._variances(scope, z)
+        cells = self._cells(scope, condition)
+        below, above, plain, missing = self._variances(cells, condition, z)
         reach = z * np.sqrt(np.minimum(below, above))
         if of == "population":
-            sampling = estimate * (1 - estimate) / self.total
+            sampling = estimate * (1 - estimate) / (self.total * cells.mass)
             below, above = below + sampling, above + sampling
         else:  # a count is not divided by N, so an error of N moves it by 1/k instead of p - 1/k
             moved = np.maximum(estimate * (2 / estimate.size - estimate), 0.0)
@@ -176,17 +186,24 @@ class RoundsSolution(LearnedSolution):
             below, above = below + moved, above + moved
         axes = [scope.index(v) for v in query]
         held = estimate * (1 - excluded(estimate, z * np.sqrt(plain)))
-        above = above + given_back(held)
+        if condition:
+            outside = self._held_outside(cells, condition, z)
+            # rows gain from one another, or from what their own states may hold in states that are not given
+            gained = given_back(np.stack([cells.mass * held, outside], axis=-1))[..., 0] / cells.mass**2
+        else:
+            gained = given_back(held)
+        above = above + gained
         limits = cut_limits(estimate, np.sqrt(below), np.sqrt(above), prob, plain=np.sqrt(plain))
-        domain = self.specification.domain
         shape = [domain.cardinalities[v] for v in query]
-        marks = [
+        marks = self._marks_of_given(cells, condition, z)
+        marks += [
             Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
-            for axis, part, note in (self._merged_notes(query) if len(query) > 1 else ())
+            for axis, part, note in (self._merged_notes(query) if len(cells.scope) > 1 else ())
         ]
         for each in missing:
             apart = [str(domain.variables[v]) for v in each]
-            marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
+            bound = self._bound(each, cells, bool(condition))
+            marks += marks_of_unmeasured(apart, bound, np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
             name = self.stats.get(INTERRUPTED_BY)
@@ -210,6 +227,21 @@ class RoundsSolution(LearnedSolution):
     def _bounds(self) -> dict[Scope, float]:
         """Bounds on the total variation of pairs that were not measured."""
         return {(int(i), int(j)): float(bound) for i, j, bound in self.stats.get(NOT_MEASURED, ())}
+
+    def _bound(self, missing: Scope, cells: Cells, is_conditional: bool) -> float | None:
+        r"""Return a bound on the error of all probabilities, if the variables that were not measured have one.
+
+        Let the total variation of a pair be at most δ, and m the probability of the given states of one variable in
+        the model. A conditional probability c of the population is that of the model but for
+        :math:`((1 - c) \Delta_1 - c \Delta_0) / m`, where :math:`\Delta_1` is the error of the states that it is
+        of, together with those given, and :math:`\Delta_0` that of all others given. The positive and the negative
+        errors of a table are at most δ each, so that the fraction is at most δ / m.
+        """
+        bound = self._bounds.get(missing)
+        if bound is None or not is_conditional:
+            return bound
+        bound = bound / cells.mass
+        return bound if missing == cells.scope and bound < 1 else None
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
@@ -274,17 +306,32 @@ class RoundsSolution(LearnedSolution):
     def _along(values: FloatArray, axis: int, axes: int) -> FloatArray:
         return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
-    def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
-        """Return the error variance of each cell for this sample, and the unmeasured effects.
+    def _cells(self, scope: Scope, condition: Condition) -> Cells:
+        """Return the table of merged states of some variables, or their probabilities given states of others."""
+        merging, whole = self._merging, tuple(sorted([*scope, *condition]))
+        weights = {}
+        for v, codes in condition.items():
+            own = list(codes)
+            size = merging.cardinalities[v]
+            weights[v] = np.bincount(merging.groups[v][own], weights=merging.shares[v][own], minlength=size)
+        table = self._merged._marginal_table(whole, {})
+        return Cells(cardinalities=merging.cardinalities, scope=whole, table=table, weights=weights)
+
+    def _variances(
+        self, cells: Cells, condition: Condition, z: float
+    ) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
+        """Return the error variance of each cell of declared states for this sample, and the unmeasured effects.
 
         The first array holds the distances by which the truth may lie below the estimate, the second those above it,
         and the third the distances by which noise alone moves a cell without a prior.
         """
-        merging, table = self._merging, self._merged._marginal_table(scope, {})
-        axes = np.ix_(*(merging.groups[v] for v in scope))
-        variance, plain, missing = self._errors.of(scope, table)
-        below = above = variance[axes]
-        table, plain = table[axes], plain[axes]
+        merging, scope = self._merging, tuple(v for v in cells.scope if v not in condition)
+        axes, shape = np.ix_(*(merging.groups[v] for v in scope)), [merging.cardinalities[v] for v in scope]
+        variance, plain, missing = self._errors.of(cells)
+        by_shares = self._variance_by_given_shares(cells, condition, z)
+        below = above = (variance + by_shares).reshape(shape)[axes]
+        plain = (plain + by_shares).reshape(shape)[axes]
+        table = cells.rows.reshape(shape)[axes]
         for axis, v in enumerate(scope):
             share, lower, upper = (self._along(each, axis, len(scope)) for each in self._share_limits(v, z))
             plain = plain * share**2 + (table * (share - lower) / z) ** 2
@@ -292,6 +339,55 @@ class RoundsSolution(LearnedSolution):
             above = above * share**2 + (table * (upper - share) / z) ** 2
             table = table * share
         return below, above, plain, missing
+
+    def _split_groups(self, variable: int, codes: Sequence[int]) -> list[int]:
+        """Return the given states that are merged with others which are not given."""
+        groups = self._merging.groups[variable]
+        others = np.setdiff1d(np.arange(groups.size), codes)
+        return [code for code in codes if groups[code] in groups[others]]
+
+    def _variance_by_given_shares(self, cells: Cells, condition: Condition, z: float) -> FloatArray | float:
+        """Return the variance of conditional probabilities from the shares of given states in their groups."""
+        found: FloatArray | float = 0.0
+        for v, codes in condition.items():
+            shares, lower, upper = self._share_limits(v, z)
+            axis = cells.scope.index(v)
+            for code in self._split_groups(v, codes):
+                slices = cells.weighted(but=v).take([self._merging.groups[v][code]], axis=axis)
+                own = cells.by_rows(slices)
+                moved = (own - cells.rows * own.sum()) / cells.mass
+                reach = max(shares[code] - lower[code], upper[code] - shares[code])
+                found = found + (moved * reach / z) ** 2
+        return found
+
+    def _held_outside(self, cells: Cells, condition: Condition, z: float) -> FloatArray:
+        """Return the probability that possibly empty cells hold in states that are not given, by row."""
+        whole = cells.scope
+        estimate = self._marginal_table(whole, {})
+        *_, plain, _ = self._variances(self._cells(whole, {}), {}, z)
+        held = estimate * (1 - excluded(estimate, z * np.sqrt(plain)))
+        cards = self.specification.cardinalities
+        held[np.ix_(*(condition.get(v, range(cards[v])) for v in whole))] = 0.0
+        return held.sum(axis=tuple(whole.index(v) for v in condition))
+
+    def _marks_of_given(self, cells: Cells, condition: Condition, z: float) -> list[Mark]:
+        """Return marks for given states that may have no record, or that are merged with states not given."""
+        if not condition:
+            return []
+        marks = []
+        if cells.mass < CLEAR * math.sqrt(self._variance_of(condition, z)):
+            marks.append(Mark(RowStatus.DOUBTFUL, "the noise may hide that no record has the given states"))
+        for v, codes in condition.items():
+            split = self._split_groups(v, codes)
+            notes = [note for _, part, note in self._merged_notes([v]) if not set(split).isdisjoint(part)]
+            marks += [Mark(RowStatus.DOUBTFUL, note) for note in notes]
+        return marks
+
+    def _variance_of(self, condition: Condition, z: float) -> float:
+        """Return the noise variance of the probability of given states, with cells taken as independent."""
+        scope = tuple(sorted(condition))
+        *_, plain, _ = self._variances(self._cells(scope, {}), {}, z)
+        return float(plain[np.ix_(*(condition[v] for v in scope))].sum())
 
     def _merged_notes(self, variables: Sequence[int]) -> Iterator[tuple[int, list[int], str]]:
         """Yield each group of merged states of some variables: position of the variable, states, and a note."""

@@ -191,12 +191,26 @@ class Density:
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
         """Return groups of latent numbers, shape (chain, draw, ...), at positions of shape (chain, draw, size)."""
-        lead, flat = positions.shape[:2], np.ascontiguousarray(positions.reshape(-1, self.size))
+        lead, flat = positions.shape[:2], positions.reshape(-1, self.size)
         expanded = {name: np.empty((len(flat), *self.shapes[name])) for name in names}
+        # one set of arrays and addresses serves all positions: making them takes as long as a small density
+        here, gradient, values = np.empty(self.size), np.empty(self.size), np.empty(1)
+        latent = np.empty(max(place.stop for place in self.places.values()))
+        given = self.given.copy()
+        given[:2] = latent.ctypes.data, latent.size
+        real = ctypes.POINTER(ctypes.c_double)
+        addresses = [array.ctypes.data_as(real) for array in (here, gradient, values)]
+        visit = compiled_visit(self.visit).ctypes
+        where = given.ctypes.data
+        groups = [
+            (own, latent[self.places[name]].reshape(self.shapes[name])) for name, own in expanded.items()
+        ]
         for place, position in enumerate(flat):
-            latent, _ = self.forward(position)
-            for name, values in expanded.items():
-                values[place] = latent[self.places[name]].reshape(self.shapes[name])
+            here[:] = position
+            values[:] = 0.0
+            visit(self.size, *addresses, where)
+            for own, group in groups:
+                own[place] = group
         return {name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()}
 
 

@@ -13,7 +13,6 @@ Betancourt (2016). Diagnosing suboptimal cotangent disintegrations in Hamiltonia
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ import numpy as np
 from bayesprivmrf.errors import SamplingWarning, warn_caller
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
+from bayesprivmrf.inference.posterior.results.convergence import convergence_of
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -85,9 +85,8 @@ def diagnose(
     judged_draws = _together([sampled.draws[name] for name in judged])
     varying, statistics, mixing = _varying(judged_draws), sampled.statistics, sampled.mixing
     chains, draws = statistics["lp"].shape
-    if mixing is None or math.isnan(mixing.bulk):
-        energy = math.nan if mixing is None else mixing.bfmi
-        mixing = _mixing(varying, in_full=True)._replace(bfmi=energy)
+    if mixing is None:
+        mixing = _mixing(varying)
     r_hat, bulk, tail, _ = mixing
     # a sampler without trajectories reports only the log density
     diverging = float(np.mean(statistics.get("diverging", 0.0)))
@@ -178,11 +177,10 @@ def diverges(sampled: Sampled) -> bool:
 def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
     """Return the mixing of chains, from arrays of shape (chain, draw, ...).
 
-    Of many numbers, those that vary most are judged. Effective sample sizes are NaN if R-hat already shows that the
-    chains have not mixed, because computing them takes half of the time.
+    Of many numbers, those that vary most are judged.
     """
     bfmi = math.nan if energy is None else _bfmi(energy)
-    return _mixing(_varying(_together(draws)), in_full=False)._replace(bfmi=bfmi)
+    return _mixing(_varying(_together(draws)))._replace(bfmi=bfmi)
 
 
 def is_mixed(mixing: Mixing, chains: int) -> bool:
@@ -224,10 +222,7 @@ def _is_determined(evidence: Evidence) -> bool:
     return evidence.total_standard_error == 0 and bool((cells <= 1).all())
 
 
-def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
-    import arviz as az
-    import xarray as xr
-
+def _mixing(varying: FloatArray) -> Mixing:
     chains, draws, numbers = varying.shape
     if not numbers or draws < FEWEST:
         return Mixing(math.nan, math.nan, math.nan)
@@ -237,17 +232,8 @@ def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
     if numbers > MOST_JUDGED:
         largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
         varying = varying[..., largest]
-
-    judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        r_hat = float(np.max(az.rhat(judged)["judged"].values))
-        if not (in_full or r_hat < LARGEST_R_HAT):
-            return Mixing(r_hat, math.nan, math.nan)
-        bulk, tail = (
-            float(np.min(az.ess(judged, method=kind)["judged"].values)) for kind in ("bulk", "tail")
-        )
-    return Mixing(r_hat, bulk, tail)
+    r_hat, bulk, tail = convergence_of(varying)
+    return Mixing(float(r_hat.max()), float(bulk.min()), float(tail.min()))
 
 
 def _bfmi(energy: FloatArray) -> float:
