@@ -7,7 +7,6 @@ import types
 
 import numpy as np
 import pytest
-
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, _EntryCompiler, _Part, checksum, kept
@@ -88,9 +87,11 @@ def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it(
     (part,), (callable_part,) = (
         [result.library for result in function.overloads.values()] for function in (inner, used_by_python)
     )
-    assert isinstance(part, _Part) and not part._is_loaded
+    assert isinstance(part, _Part)
+    assert not part._is_loaded
     # a function that Python calls as well has machine code of its own
-    assert isinstance(callable_part, _Part) and callable_part._is_loaded
+    assert isinstance(callable_part, _Part)
+    assert callable_part._is_loaded
     assert used_by_python(3.0) == 7.0
     # functions that are compiled afterwards, by numba's own compiler, can call both
     assert njit(lambda x: used_by_python(x) + inner(x))(3.0) == 13.0
