@@ -10,7 +10,7 @@ An entry point that only Python calls is decorated with `kept()`. Functions that
 numba optimizes each function together with everything that it calls, and translates it to machine code, before its
 caller is compiled. A function at the end of a chain of five calls is thus optimized six times. Most of that work is
 for nothing, because nobody calls the functions in between by themselves. While an entry point is compiled, the
-functions that it calls are therefore only translated and linked (`_Part`), and the entry point is optimized as a
+functions that it calls are therefore only translated and linked (`Part`), and the entry point is optimized as a
 whole, once. That halves the time of compilation, and the optimizer sees at least as much as before.
 
 Files on disk can be cut short by a full disk, and an older version of this package can have left files that name
@@ -52,14 +52,14 @@ carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 # entry points
 
 
-class _Part(JITCodeLibrary):
+class Part(JITCodeLibrary):
     """Code of a function that other compiled code calls: linked, and neither optimized nor loaded by itself.
 
     Code that somebody does call by itself, such as that of a function that Python calls as well, is optimized and
     loaded when its address is needed.
     """
 
-    _is_loaded = False
+    is_loaded = False
 
     def finalize(self) -> None:
         """Add the code of the functions that this one calls."""
@@ -73,7 +73,7 @@ class _Part(JITCodeLibrary):
     def get_pointer_to_function(self, name: str) -> int:
         """Return the address of a function, or 0 if it is not defined here."""
         self._ensure_finalized()
-        if not self._is_loaded:
+        if not self.is_loaded:
             if all(function.name != name for function in self.get_defined_functions()):
                 return 0
             self._optimize_final_module()
@@ -83,18 +83,18 @@ class _Part(JITCodeLibrary):
     def _finalize_final_module(self) -> None:
         """Load the code, which may come from the disk."""
         super()._finalize_final_module()
-        self._is_loaded = True
+        self.is_loaded = True
 
     @property
     def codegen(self) -> Any:
         """The code generator; this object itself while there is no code whose environment could be set."""
-        return self._codegen if self._is_loaded else self
+        return self._codegen if self.is_loaded else self
 
     def set_env(self, env_name: str, env: Any) -> None:
-        """Do nothing; `_EntryCompiler` sets the environments of the functions that it linked."""
+        """Do nothing; `EntryCompiler` sets the environments of the functions that it linked."""
 
 
-class _EntryCompiler(Compiler):
+class EntryCompiler(Compiler):
     """Compiler of entry points, which leaves the functions that they call to the optimization of the whole."""
 
     def compile_extra(self, func: Callable[..., Any]) -> Any:
@@ -102,7 +102,8 @@ class _EntryCompiler(Compiler):
         codegen = self.state.targetctx.codegen()
         self.state.library = JITCodeLibrary(codegen, func.__qualname__)
         self.state.library.enable_object_caching()
-        usual, codegen._library_class = codegen._library_class, _Part
+        usual = codegen._library_class
+        codegen._library_class = Part
         # the compiler makes many objects that stay: to look for garbage among them takes a tenth of the time
         was_enabled = gc.isenabled()
         gc.disable()
@@ -126,13 +127,13 @@ def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     **options
         Options of `numba.njit` beside ``cache`` and ``nogil``, which are set.
     """
-    how = {"cache": True, "nogil": True, "pipeline_class": _EntryCompiler, **options}
+    how = {"cache": True, "nogil": True, "pipeline_class": EntryCompiler, **options}
     return lambda function: njit(**how)(_with_checksum(function))
 
 
 def kept_c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function for callers in C, or loads it from disk, at once."""
-    how = {"cache": True, "pipeline_class": _EntryCompiler}
+    how = {"cache": True, "pipeline_class": EntryCompiler}
     return lambda function: cfunc(signature, **how)(_with_checksum(function))
 
 

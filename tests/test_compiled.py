@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, _EntryCompiler, _Part, checksum, kept
+from bayesprivmrf.compiled import INNER, EntryCompiler, Part, checksum, kept
 
 
 def module(folder, name, text):
@@ -77,7 +77,7 @@ def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it(
     def used_by_python(x):
         return inner(x) + 1.0
 
-    @njit(pipeline_class=_EntryCompiler)
+    @njit(pipeline_class=EntryCompiler)
     def entry(x):
         return used_by_python(inner(x))
 
@@ -87,11 +87,11 @@ def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it(
     (part,), (callable_part,) = (
         [result.library for result in function.overloads.values()] for function in (inner, used_by_python)
     )
-    assert isinstance(part, _Part)
-    assert not part._is_loaded
+    assert isinstance(part, Part)
+    assert not part.is_loaded
     # a function that Python calls as well has machine code of its own
-    assert isinstance(callable_part, _Part)
-    assert callable_part._is_loaded
+    assert isinstance(callable_part, Part)
+    assert callable_part.is_loaded
     assert used_by_python(3.0) == 7.0
     # functions that are compiled afterwards, by numba's own compiler, can call both
     assert njit(lambda x: used_by_python(x) + inner(x))(3.0) == 13.0

@@ -125,11 +125,12 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     if m == 1:
         vector_tangent_product(work, left, right, rt, gain, message, shared, k, n)
     else:
-        # L' R; the place is a number, because numba compiles a function again for each literal that it is called with
-        x, first = 2 * largest[0], np.int64(0)
+        # L' R
+        x = 2 * largest[0]
         _table_change(work, gain, left, code[row + AT.left + AT.cells], scratch, x)
         matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
-        # L R'
+        # L R', at a place that is a number: numba compiles a function again for each literal that it is called with
+        first = np.int64(0)
         _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
         matrix_product(work, left, lt, scratch, x, rt, scratch, first, shared, m, k, n)
         # their sum, divided by m below because a gain is the derivative of a logarithm
