@@ -7,8 +7,9 @@ import types
 
 import numpy as np
 import pytest
+from numba import njit
 
-from bayesprivmrf.compiled import checksum, kept
+from bayesprivmrf.compiled import INNER, EntryCompiler, Part, checksum, kept
 
 
 def module(folder, name, text):
@@ -63,6 +64,37 @@ def test_a_function_that_closes_over_variables_is_refused():
     offset = 3.0
     with pytest.raises(TypeError, match="must not close over variables"):
         kept()(lambda x: x + offset)
+
+
+def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it():
+    @njit(**INNER)
+    def inner(x):
+        if x < 0.0:
+            raise ValueError("a negative number")
+        return 2.0 * x
+
+    @njit
+    def used_by_python(x):
+        return inner(x) + 1.0
+
+    @njit(pipeline_class=EntryCompiler)
+    def entry(x):
+        return used_by_python(inner(x))
+
+    assert entry(3.0) == 13.0
+    with pytest.raises(ValueError, match="a negative number"):
+        entry(-3.0)
+    (part,), (callable_part,) = (
+        [result.library for result in function.overloads.values()] for function in (inner, used_by_python)
+    )
+    assert isinstance(part, Part)
+    assert not part.is_loaded
+    # a function that Python calls as well has machine code of its own
+    assert isinstance(callable_part, Part)
+    assert callable_part.is_loaded
+    assert used_by_python(3.0) == 7.0
+    # functions that are compiled afterwards, by numba's own compiler, can call both
+    assert njit(lambda x: used_by_python(x) + inner(x))(3.0) == 13.0
 
 
 def test_the_import_of_every_module_compiles_nothing(tmp_path):

@@ -159,7 +159,7 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     assert not capsys.readouterr().err
     for number in (2, 3):
         compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
-    assert capsys.readouterr().err.count("building the engines once") == is_watched
+    assert capsys.readouterr().err.count("once after installation") == is_watched
 
 
 def compiled_functions():

@@ -10,6 +10,7 @@ gains,
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 from bayesprivmrf.marginals.kernels import clear, divide
@@ -128,9 +129,10 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
         x = 2 * largest[0]
         _table_change(work, gain, left, code[row + AT.left + AT.cells], scratch, x)
         matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
-        # L R'
+        # L R', at a place that is a number: numba compiles a function again for each literal that it is called with
+        first = np.int64(0)
         _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
-        matrix_product(work, left, lt, scratch, x, rt, scratch, 0, shared, m, k, n)
+        matrix_product(work, left, lt, scratch, x, rt, scratch, first, shared, m, k, n)
         # their sum, divided by m below because a gain is the derivative of a logarithm
         out, more = gain[message : message + rows], scratch[:rows]
         for s in range(rows):
@@ -144,7 +146,8 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
     # formula: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
     rows, rt = code[row + AT.rows], code[row + AT.right_turned]
-    divide(mu, work, message, rows, scale, scratch, 0)
+    first = np.int64(0)  # a number, and no literal
+    divide(mu, work, message, rows, scale, scratch, first)
     divide(change, work, message, rows, scale, scratch, largest[0])
     d, moved, rise = scratch[:rows], scratch[largest[0] : largest[0] + rows], gain[message : message + rows]
     for s in range(rows):
@@ -158,7 +161,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
     left_out, left_at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
     right_out, right_at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, z)
     vector_tangent_adjoint(
-        work, left, right, rt, scratch, 0, largest[0], gain, left_out, left_at, right_out, right_at,
+        work, left, right, rt, scratch, first, largest[0], gain, left_out, left_at, right_out, right_at,
         code[row + AT.shared], code[row + AT.states], code[row + AT.inner],
     )  # fmt: skip
     spread(scratch, x, code, row + AT.left, maps, change)
@@ -174,7 +177,7 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
     # places in the scratch: D, D', and three groups
-    d, e = 0, largest[0]
+    d, e = np.int64(0), largest[0]
     x, y, z = 2 * largest[0], 2 * largest[0] + largest[1], 2 * largest[0] + 2 * largest[1]
 
     # left group: x = D R'ᵀ, y = D' Rᵀ
