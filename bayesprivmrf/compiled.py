@@ -11,7 +11,8 @@ numba optimizes each function together with everything that it calls, and transl
 caller is compiled. A function at the end of a chain of five calls is thus optimized six times. Most of that work is
 for nothing, because nobody calls the functions in between by themselves. While an entry point is compiled, the
 functions that it calls are therefore only translated and linked (`Part`), and the entry point is optimized as a
-whole, once. That halves the time of compilation, and the optimizer sees at least as much as before.
+whole, once. That halves the time of compilation, and the optimizer sees at least as much as before. It needs
+internals of numba, so versions with which it was not tested compile in numba's own way.
 
 Files on disk can be cut short by a full disk, and an older version of this package can have left files that name
 classes of its own. numba then fails with an error of `pickle`. Functions of this package are compiled again instead.
@@ -46,6 +47,8 @@ INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
 # top-level name of this package: sources of other packages are not part of a checksum
 _PACKAGE = __name__.partition(".")[0]
+# Versions of numba with whose internals `Part` and `EntryCompiler` were tested; others compile the usual, slower way
+_TESTED_NUMBA = {(0, 68)}
 carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 
 
@@ -119,6 +122,9 @@ class EntryCompiler(Compiler):
         return result
 
 
+_ENTRY_COMPILER: Any = EntryCompiler if numba.version_info.short in _TESTED_NUMBA else Compiler
+
+
 def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function at its first call and keeps it on disk.
 
@@ -127,13 +133,13 @@ def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     **options
         Options of `numba.njit` beside ``cache`` and ``nogil``, which are set.
     """
-    how = {"cache": True, "nogil": True, "pipeline_class": EntryCompiler, **options}
+    how = {"cache": True, "nogil": True, "pipeline_class": _ENTRY_COMPILER, **options}
     return lambda function: njit(**how)(_with_checksum(function))
 
 
 def kept_c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function for callers in C, or loads it from disk, at once."""
-    how = {"cache": True, "pipeline_class": EntryCompiler}
+    how = {"cache": True, "pipeline_class": _ENTRY_COMPILER}
     return lambda function: cfunc(signature, **how)(_with_checksum(function))
 
 
