@@ -134,15 +134,16 @@ def _trajectory(
     # the length is random: a trajectory of fixed length could return to its start in some direction
     angle = 0.5 * math.pi / leaps * (0.8 + 0.4 * rng.random())
     cosine, sine = math.cos(angle), math.sin(angle)
-    here, new_value, new_force, new_mu = place, value, force, mu
+    here, new_value, new_force, new_mu = place.copy(), value, force, mu
     for _ in range(leaps):
         # half a step of the force, a turn on the circle, and half a step of the new force
-        momentum += 0.5 * angle * new_force
-        turned = cosine * here + sine * momentum
-        momentum = cosine * momentum - sine * here
-        here = turned
+        for i in range(here.size):
+            pushed = momentum[i] + 0.5 * angle * new_force[i]
+            momentum[i] = cosine * pushed - sine * here[i]
+            here[i] = cosine * here[i] + sine * pushed
         new_value, new_force, new_mu = _at(here, center, root, scale, statistics, total, precision, data)
-        momentum += 0.5 * angle * new_force
+        for i in range(here.size):
+            momentum[i] += 0.5 * angle * new_force[i]
     # the Metropolis correction leaves the target unchanged; an energy that is not a number is rejected
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
     chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
@@ -162,13 +163,13 @@ def _draw(
         _, log_partition, mean, square, _ = _evaluate(point, data)
         # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
-        scale = np.empty(mean.size)
+        # the log density and its gradient at the latent point follow from the moments that are known there
+        scale, gradient, value = np.empty(mean.size), np.empty(mean.size), -total * log_partition
         for i in range(mean.size):
             information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
-        # log density and gradient at the latent point, from the moments that are known there
-        value = np.sum(point * (statistics - 0.5 * precision * point)) - total * log_partition
-        gradient = statistics - total * mean - precision * point
+            value += point[i] * (statistics[i] - 0.5 * precision[i] * point[i])
+            gradient[i] = statistics[i] - total * mean[i] - precision[i] * point[i]
         center, most = _center(point, (value, gradient), root, scale, statistics, total, precision, data)
         place, value, force, mu = _start(most, center, root, scale, statistics, total, precision, rng, data)
         own_leaps = leaps
