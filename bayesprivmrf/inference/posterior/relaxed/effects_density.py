@@ -40,7 +40,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 # types of the arrays that `_visit` takes apart
 KINDS = (
     *LATENT, F2, F1, F2, F1, F2, F1, F1, I1, F1, F1, F1, F2, F1,
-    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F1, *NOISE,
+    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F2, *NOISE,
 )  # fmt: skip
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
