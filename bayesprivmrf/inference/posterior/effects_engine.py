@@ -11,9 +11,10 @@ indicators.
 
 **Products with D.** In a model without restrictions, D is block-diagonal with one block for each clique: the columns
 of the Kronecker product of :math:`[1 \mid Q_v]` over the variables v of the clique that belong to a coordinate, where
-Q_v has Helmert's contrasts. The product is applied axis by axis, with running sums along each axis: entry i of
-:math:`[1 \mid Q] c` is :math:`c_0 + i u_i - \sum_{j > i} u_j` with :math:`u_j = c_j / \sqrt{j (j + 1)}`. That takes a
-few operations for each cell and axis. In a restricted model D is a sparse matrix.
+Q_v has Helmert's contrasts. With :math:`e_j = -1 / \sqrt{j (j + 1)}`, contrast j is :math:`p_j = -j e_j` at state j,
+:math:`e_j` at the states before it, and 0 at those after it. The product is applied axis by axis, with running sums
+along each axis: entry i of :math:`[1 \mid Q] c` is :math:`c_0 + p_i c_i + \sum_{j > i} e_j c_j`. That takes a few
+operations for each cell and axis. In a restricted model D is a sparse matrix.
 
 `evaluate` passes the workspace of its sweeps to `_pull_back`, so inference is done only once. No state is kept
 between calls, so threads can share a `Plan`. Neither function holds Python's global interpreter lock.
@@ -114,14 +115,14 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
     tuple of ndarray
         D as a sparse matrix by rows, which is empty unless the model is restricted: where the entries of each cell
         begin, columns, and entries. Then four numbers for each axis of each clique (first cell, repetitions before
-        the axis, states, repetitions after it); the cell at which each coordinate enters; and the norm
-        :math:`\sqrt{j (j + 1)}` of Helmert's contrast j. These three are empty in a restricted model.
+        the axis, states, repetitions after it); the cell at which each coordinate enters; and the two values of
+        Helmert's contrasts, p and e, shape (2, states). These three are empty in a restricted model.
     """
-    none, reals = np.zeros(0, dtype=np.int64), np.zeros(0)
+    none = np.zeros(0, dtype=np.int64)
     if effects.matrix is not None:
         matrix = _sparse(effects)
         rows, columns = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
-        return rows, columns, np.ascontiguousarray(matrix.data, dtype=float), none, none, reals
+        return rows, columns, np.ascontiguousarray(matrix.data, dtype=float), none, none, np.zeros((2, 0))
     axes, start = [], 0
     for scope in effects.scopes:
         shape = [effects.cardinalities[v] for v in scope]
@@ -129,15 +130,10 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
             axes.append((start, math.prod(shape[:axis]), states, math.prod(shape[axis + 1 :])))
         start += math.prod(shape)
     steps = np.arange(max(effects.cardinalities, default=1), dtype=float)
+    # the norm at j = 0, where there is no contrast, is set to 1
+    values = np.stack([steps, -np.ones_like(steps)]) / np.sqrt(np.maximum(steps * (steps + 1.0), 1.0))
     axes_of_all = np.array(axes, dtype=np.int64).ravel()
-    return (
-        none,
-        none,
-        reals,
-        axes_of_all,
-        effects.entry_cells.astype(np.int64),
-        np.sqrt(steps * (steps + 1.0)),
-    )
+    return none, none, np.zeros(0), axes_of_all, effects.entry_cells.astype(np.int64), values
 
 
 def _sparse(effects: Effects) -> Any:
@@ -153,46 +149,47 @@ def _sparse(effects: Effects) -> Any:
 
 
 @njit(nogil=True, **INNER)
-def _from_contrasts(values, axes, norms):
+def _from_contrasts(values, axes, contrasts):
     """Multiply the tables of all cliques by [1 | Q] along each of their axes, in place."""
+    peak, earlier = contrasts[0], contrasts[1]
     for a in range(0, axes.size, 4):
         start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
         for block in range(before):
             for place in range(after):
                 first = start + block * states * after + place
-                constant, later = values[first], 0.0  # later: sum of the u_j that have been passed
+                total = values[first]  # of the contrasts that have been passed, at the states before
                 for j in range(states - 1, 0, -1):
-                    own = values[first + j * after] / norms[j]
-                    values[first + j * after] = constant + j * own - later
-                    later += own
-                values[first] = constant - later
+                    own = values[first + j * after]
+                    values[first + j * after] = total + peak[j] * own
+                    total += earlier[j] * own
+                values[first] = total
 
 
 @njit(nogil=True, **INNER)
-def _to_contrasts(values, axes, norms, power):
-    r"""Multiply the tables of all cliques by the transpose of [1 | Q], or of its squared entries, in place.
+def _to_contrasts(values, axes, contrasts):
+    r"""Multiply the tables of all cliques by the transpose of [1 | Q] along each of their axes, in place.
 
-    Coordinate 0 is the sum of the cells y. Coordinate j is :math:`(j y_j - \sum_{i < j} y_i) / \sqrt{j (j + 1)}`;
-    with `power` 2 it is :math:`(j^2 y_j + \sum_{i < j} y_i) / (j (j + 1))`.
+    Coordinate 0 is the sum of the cells y, and coordinate j is :math:`p_j y_j + e_j \sum_{i < j} y_i`. With squared
+    contrasts the matrix is that of the squared entries.
     """
-    sign = -1.0 if power == 1 else 1.0
+    peak, earlier = contrasts[0], contrasts[1]
     for a in range(0, axes.size, 4):
         start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
         for block in range(before):
             for place in range(after):
                 first = start + block * states * after + place
-                earlier = values[first]
+                total = values[first]  # of the states that have been passed
                 for j in range(1, states):
                     own = values[first + j * after]
-                    values[first + j * after] = (j**power * own + sign * earlier) / norms[j] ** power
-                    earlier += own
-                values[first] = earlier
+                    values[first + j * after] = peak[j] * own + earlier[j] * total
+                    total += own
+                values[first] = total
 
 
 @njit(nogil=True, **INNER)
 def _forward(beta, plan):
     """Return D β plus the potentials at β = 0, with minus infinity at impossible cells."""
-    base, rows, columns, entries, axes, places, norms = plan[7:]
+    base, rows, columns, entries, axes, places, contrasts = plan[7:]
     flat = np.zeros(base.size - 1)
     if rows.size:
         for c in range(flat.size):
@@ -201,7 +198,7 @@ def _forward(beta, plan):
     else:
         for k in range(places.size):
             flat[places[k]] = beta[k]
-        _from_contrasts(flat, axes, norms)
+        _from_contrasts(flat, axes, contrasts)
     for c in range(flat.size):
         flat[c] += base[c]
     return flat
@@ -241,12 +238,12 @@ def _marginals(beta, plan):
     value = _sweep(beta, plan, work, scales)
     if math.isnan(value):
         mu[:] = np.nan
-        return mu[: sizes[_CELLS]].copy(), value, state
+        return mu[: sizes[_CELLS]], value, state
     # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
     distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mu)
-    return mu[: sizes[_CELLS]].copy(), value, state
+    return mu[: sizes[_CELLS]], value, state
 
 
 @njit(nogil=True, **INNER)
@@ -255,7 +252,7 @@ def _statistics(flat, plan, power=1):
 
     For μ these are E t and E t².
     """
-    rows, columns, entries, axes, places, norms = plan[8:]
+    rows, columns, entries, axes, places, contrasts = plan[8:]
     result = np.zeros(plan[4][_SIZE])
     if rows.size:
         for c in range(rows.size - 1):
@@ -263,7 +260,7 @@ def _statistics(flat, plan, power=1):
                 result[columns[k]] += entries[k] ** power * flat[c]
         return result
     values = flat.copy()
-    _to_contrasts(values, axes, norms, power)
+    _to_contrasts(values, axes, contrasts if power == 1 else contrasts * contrasts)
     for k in range(places.size):
         result[k] = values[places[k]]
     return result

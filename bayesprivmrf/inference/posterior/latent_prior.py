@@ -42,6 +42,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
+from bayesprivmrf.inference.posterior.whitening import Blocks, BlockWhitening
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -138,14 +139,23 @@ class LatentPrior:
 
     @cached_property
     def whitening(self) -> Whitening:
-        """Coordinates in which the posterior is nearly standard normal."""
+        """Coordinates in which the posterior is nearly standard normal at every scale of the prior."""
+        return Whitening.of(*self._rough_posterior, self.effects_prior.count + (self.total is None))
+
+    @cached_property
+    def block_whitening(self) -> BlockWhitening:
+        """Coordinates of the sampler, in which the posterior is nearly standard normal; quick to compute."""
+        return BlockWhitening.of(*self._rough_posterior)
+
+    @property
+    def _rough_posterior(self) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
+        """First arguments of `Whitening.of`: information, prior precision, mode and group of each entry."""
         mode, prior = self.mode, self.effects_prior
         precision = self.precision(mode.log_scales, mode.log_total)
         information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
-        count = prior.count
         if self.total is not None:
             information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
-            return Whitening.of(information, precision, point, groups, count)
+            return information, precision, point, groups
         bounds = self.total_bounds
         share = 1 / (1 + math.exp(-bounds["center"]))
         slope = np.ones(len(point) + 1)
@@ -153,9 +163,7 @@ class LatentPrior:
         slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
         information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
         precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
-        return Whitening.of(
-            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
-        )
+        return information, precision, np.append(point, 0.0), np.append(groups, prior.count)
 
     @property
     def log_scale_root(self) -> FloatArray:
@@ -165,30 +173,41 @@ class LatentPrior:
         precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
         return np.linalg.inv(np.linalg.cholesky(precision)).T
 
-    def data(self) -> tuple[np.ndarray, ...]:
+    def data(self) -> tuple[np.ndarray | tuple[np.ndarray, ...], ...]:
         """Return the arguments of `effects_density.stretch` after the position, in its order."""
-        whitening, prior = self.whitening, self.effects_prior
+        whitening, prior = self.block_whitening, self.effects_prior
         count, variance = prior.count, self.sampling_variance
         sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
+        # runs of coordinates with one scale and one sampling variance
+        is_new_scale, is_new_variance = (np.diff(own, prepend=-1) != 0 for own in (prior.levels, variance))
+        starts = np.flatnonzero(is_new_scale | is_new_variance)
         total = [math.log(max(self.total or 0.0, 1.0))]
         if self.total is None:
             total = [self.mode.log_total, *self.total_bounds.values()]
-        arrays = (
+        means = np.bincount(prior.levels, weights=variance, minlength=count) / sizes
+        root = np.zeros((0, 0)) if self.scale is not None else self.log_scale_root
+        blocks = (
             whitening.basis,
+            whitening.transposed_basis,
+            whitening.mixing,
+            whitening.transposed_mixing,
+            Blocks.whole(root),
+            Blocks.whole(root.T),
+            Blocks.whole(np.linalg.inv(prior.scale_covariance)),
+        )
+        arrays = (
             whitening.information,
-            whitening.shares,
-            whitening.mode,
-            np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            whitening.pulled,
             self.mode.log_scales,
             np.array(total),
-            prior.levels,
-            variance,
-            np.bincount(prior.levels, weights=variance, minlength=count) / sizes,
+            np.append(starts, prior.levels.size),
+            prior.levels[starts],
+            variance[starts],
+            means * math.exp(-total[0]),
             prior.expected_log_scales,
-            np.linalg.inv(prior.scale_covariance),
             np.array([self.excess]),
         )
-        return tuple(np.ascontiguousarray(array) for array in arrays)
+        return *(tuple(block) for block in blocks), *(np.ascontiguousarray(array) for array in arrays)
 
     def curvature(self) -> FloatArray:
         """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""

@@ -103,7 +103,10 @@ def finished(found, arrays, size, gradient, value):
         put(arrays[0], latent)
         return 0
     put(carray(gradient, (size,)), slope)
-    return 0 if np.isfinite(values[0]) and np.isfinite(slope).all() else 3
+    is_finite = math.isfinite(values[0])
+    for k in range(slope.size):
+        is_finite &= math.isfinite(slope[k])
+    return 0 if is_finite else 3
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -251,13 +254,14 @@ def lattice_mass(noisy_counts: FloatArray, scales: FloatArray) -> FloatArray:
 # with error_model="numpy" a division by zero far out gives NaN, which ends a trajectory; an exception would end
 # sampling
 @njit(nogil=True, error_model="numpy")
-def laplace_kernel(count, noisy, scale, mass, width):
+def laplace_kernel(count, noisy, scale, mass, sharpness):
     """Return the log kernel of a count given its noisy count, without its constant, and the force.
 
-    `mass` is m of `lattice_mass`, or 0 for the kernel at real counts. `width` is δ of `force_width`.
+    `mass` is m of `lattice_mass`, or 0 for the kernel at real counts. `sharpness` is 1/δ, with δ of `force_width`.
     """
-    ratio = (noisy - count) / scale
-    value, force = -abs(ratio), min(max(ratio / width, -1.0), 1.0) / scale
+    inverse = 1.0 / scale
+    ratio = (noisy - count) * inverse
+    value, force = -abs(ratio), min(max(ratio * sharpness, -1.0), 1.0) * inverse
     offset = count - np.rint(noisy)
     if mass > 0.0 and abs(offset) < 0.5:
         own = math.exp(value)
@@ -330,7 +334,7 @@ kernel_slope = njit(nogil=True, inline="always")(kernels.kernel_slope)
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kernels, settings):
     """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
-    value, by_latent = settings[1], np.zeros_like(latent)
+    value, sharpness, by_latent = settings[1], 1.0 / settings[0], np.zeros_like(latent)
     # each measured number: its latent value, its kernel, and the force on its cells
     for i in range(noisy.size):
         count = 0.0
@@ -338,7 +342,7 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kern
             count += entries[k] * latent[columns[k]]
         ratio = (noisy[i] - count) / scales[i]
         if kernels[i] == ABSOLUTE:
-            term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], settings[0])
+            term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], sharpness)
         else:
             term, force = log_kernel(kernels[i], ratio), kernel_slope(kernels[i], ratio) / scales[i]
         value += term

@@ -3,11 +3,11 @@ r"""Compiled density of the log-linear formulation; the module `density` describ
 The sampler's position consists of z, whose last entry belongs to a private N, and of v, from which a learned log τ
 follows. Latent numbers are the counts of the model's possible cells, N, θ' and log τ.
 
-`stretch` maps whitened positions to latent coordinates, scales and total. Its formulas are those of `Whitening` and
+`stretch` maps whitened positions to latent coordinates, scales and total. Its formulas are those of `whitening` and
 `latent_prior`:
 
-.. math:: \log τ = \log \hat τ + R v, \qquad r_k = \exp \sum_g s_{kg} \log\frac{\hat τ_g^2 + c_g}{τ_g^2 + c_g}, \qquad
-          x = B \Bigl[\frac{(λ + 1) \hat u}{λ + r} + \frac{z}{\sqrt{λ + r}}\Bigr].
+.. math:: \log τ = \log \hat τ + R v, \qquad r_g = \frac{\hat τ_g^2 + c_g}{τ_g^2 + c_g}, \qquad
+          x = B \Bigl[\frac{(λ + 1) \hat u}{λ + r} + \frac{K z}{\sqrt{λ + r}}\Bigr].
 
 θ' is x; if N is private, the last entry ξ of x is not part of θ', and
 :math:`\log N = l + (h - l)\, \operatorname{logistic}(c + ξ)`. The log density is that of (z, v) under the prior of
@@ -36,112 +36,156 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     log_likelihood,
     task_of,
 )
+from bayesprivmrf.inference.posterior.whitening import ANY_ORDER, add_product
 
-# types of the arrays that `_visit` takes apart
+# types of the two arrays of `Blocks`, and of all arrays that `_visit` takes apart
+BLOCKS = (I1, F1)
 KINDS = (
-    *LATENT, F2, F1, F2, F1, F2, F1, F1, I1, F1, F1, F1, F2, F1,
-    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F1, *NOISE,
+    *LATENT, *BLOCKS, *BLOCKS, *BLOCKS, *BLOCKS, *BLOCKS, *BLOCKS, *BLOCKS,
+    F1, F1, F1, F1, I1, I1, F1, F1, F1, F1,
+    I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F2, *NOISE,
 )  # fmt: skip
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
+def log_product(factors):
+    """Return the sum of the logarithms of positive numbers, with a logarithm for each product in a safe range."""
+    total, product = 0.0, 1.0
+    for k in range(factors.size):
+        product *= factors[k]
+        if not 1e-100 < product < 1e100:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
+
+
+@njit(nogil=True, error_model="numpy", fastmath=ANY_ORDER, **INNER)
+def inner(one, other):
+    """Return the inner product of two vectors."""
+    total = 0.0
+    for k in range(one.size):
+        total += one[k] * other[k]
+    return total
+
+
+@njit(nogil=True, error_model="numpy", fastmath=ANY_ORDER, **INNER)
+def total_of(values):
+    """Return the sum of a vector."""
+    total = 0.0
+    for k in range(values.size):
+        total += values[k]
+    return total
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
 def stretch(
-    position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess
+    position, basis, turned_basis, mixing, turned_mixing, root, turned_root, hyper, information, pulled, scale,
+    total, bounds, levels, variance, scatter, expected, excess,
 ):  # fmt: skip
-    """Return x, log τ, log N, the log density of the position, the precisions λ + r, and r.
+    """Return x, log τ, log N, the log density of the position, τ², K z, the roots of 1/(λ + r), and r.
 
     Parameters
     ----------
-    basis, information, shares, mode
-        Fields of `Whitening`.
-    root, scale
-        R, and the preliminary log τ; R has no entries if τ is fixed.
+    basis, turned_basis, mixing, turned_mixing
+        Matrices of `BlockWhitening` and their transposes, each two arrays as in `Blocks`.
+    root, turned_root, hyper
+        R, its transpose, and the prior precision of log τ, each as in `Blocks`; not used if τ is fixed.
+    information, pulled
+        Fields of `BlockWhitening`.
+    scale
+        Preliminary log τ.
     total
         Preliminary log N, which is log N itself if N is public. A private N adds the ends l and h, and c.
-    levels, variance, means
-        Scale and sampling variance of each coordinate, and the mean sampling variance over the coordinates of each
-        scale.
-    expected, hyper
-        Prior mean and prior precision of log τ.
+    bounds
+        Runs of coordinates with the same scale and sampling variance: where each begins, and the end of the last.
+    levels, variance
+        Scale and sampling variance of each run.
+    scatter
+        c of each scale: mean sampling variance over its coordinates, over the preliminary N.
+    expected
+        Prior mean of log τ.
     excess
         κ, shape (1,).
     """
-    place, own = position[: mode.size], position[mode.size :]
-    log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # the change for the total stays 0
+    place, own, log_scale = position[: pulled.size], position[pulled.size :], scale.copy()
     if own.size:
-        log_scale += root @ own
-    # r, the ratio of the prior precision of each direction to that at the preliminary scales
-    for g in range(scale.size):
-        scatter = means[g] * math.exp(-total[0])
-        changes[g] = math.log(math.exp(2 * scale[g]) + scatter) - math.log(
-            math.exp(2 * log_scale[g]) + scatter
-        )
-    relative = np.exp(shares @ changes)
+        add_product(root, own, log_scale)
+    # r, the ratio of the prior precision of each entry to that at the preliminary scales; 1 for that of N
+    squares, relative = np.exp(2.0 * log_scale), np.ones(pulled.size)
+    for g in range(levels.size):
+        level = levels[g]
+        ratio = (math.exp(2.0 * scale[level]) + scatter[level]) / (squares[level] + scatter[level])
+        for k in range(bounds[g], bounds[g + 1]):
+            relative[k] = ratio
+    # x, by the map of `whitening`, and log N
     precision = information + relative
-    # x, by the map of `Whitening`, and log N
-    moved = mode * (information + 1.0) / precision + place / np.sqrt(precision)
-    moved = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
-    log_density, log_total = -0.5 * np.sum(np.log(precision)), total[0]
+    shrink, mixed, moved = 1.0 / np.sqrt(precision), place.copy(), np.zeros(pulled.size)
+    add_product(mixing, place, mixed)
+    add_product(basis, shrink * (shrink * pulled + mixed), moved)
+    log_density, log_total = -0.5 * log_product(precision), total[0]
     if total.size > 1:
         log_total, place_density, _, _ = log_uniform(total[3] + moved[-1], total[1], total[2])
         log_density += place_density
     # normal prior of θ', with the variance (τ² + v / N) / (1 + κ / N)² of each coordinate
     inverse = math.exp(-log_total)
-    factor, squares = 1.0 + excess[0] * inverse, np.exp(2.0 * log_scale)
-    for i in range(levels.size):
-        spread = squares[levels[i]] + inverse * variance[i]
-        ratio = factor * moved[i]
-        log_density -= 0.5 * (math.log(spread) + ratio * ratio / spread)
-    log_density += levels.size * math.log(factor)
+    factor = 1.0 + excess[0] * inverse
+    for g in range(levels.size):
+        spread, run = squares[levels[g]] + inverse * variance[g], moved[bounds[g] : bounds[g + 1]]
+        log_density -= 0.5 * (run.size * math.log(spread) + factor * factor * inner(run, run) / spread)
+    log_density += bounds[-1] * math.log(factor)
     if own.size:
-        gap = log_scale - expected
-        log_density -= 0.5 * np.sum(gap * (hyper @ gap))
-    return moved, log_scale, log_total, log_density, precision, relative
+        gap, pull = log_scale - expected, np.zeros(scale.size)
+        add_product(hyper, gap, pull)
+        log_density -= 0.5 * inner(gap, pull)
+    return moved, log_scale, log_total, log_density, squares, mixed, shrink, relative
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def stretch_pullback(
-    by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, precision, relative,
-    position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess,
+    by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, squares, mixed, shrink,
+    relative, position, basis, turned_basis, mixing, turned_mixing, root, turned_root, hyper, information, pulled,
+    scale, total, bounds, levels, variance, scatter, expected, excess,
 ):  # fmt: skip
     """Return the derivative with respect to the position.
 
     The first four arguments are the derivatives with respect to the first four results of `stretch`, in their order;
     then come the results of `stretch`, and its arguments.
     """
-    place, own = position[: mode.size], position[mode.size :]
-    size, inverse = levels.size, math.exp(-log_total)
-    factor, squares = 1.0 + excess[0] * inverse, np.exp(2.0 * log_scale)
-    by_moved, by_scale = np.zeros(mode.size), by_log_scale.copy()
-    by_inverse, by_factor = 0.0, by_density * size / factor
-    # normal prior of each coordinate: derivatives with respect to the coordinate, its scale and N
-    for i in range(size):
-        square = squares[levels[i]]
-        spread = square + inverse * variance[i]
-        pull = factor * moved[i] / spread
-        by_moved[i] = by_coordinates[i] - by_density * factor * pull
-        by_spread = by_density * 0.5 * (pull * pull - 1.0 / spread)
-        by_scale[levels[i]] += 2.0 * square * by_spread
-        by_inverse += variance[i] * by_spread
-        by_factor -= by_density * pull * moved[i]
+    inverse, size = math.exp(-log_total), bounds[-1]
+    factor, by_scale = 1.0 + excess[0] * inverse, by_log_scale.copy()
+    by_inverse, by_factor, by_moved = 0.0, by_density * size / factor, np.zeros(pulled.size)
+    # normal prior of each run: derivatives with respect to its coordinates, its scale and N
+    for g in range(levels.size):
+        square, start, end = squares[levels[g]], bounds[g], bounds[g + 1]
+        spread, run, by_run = square + inverse * variance[g], moved[start:end], by_moved[start:end]
+        slope, sum_of_squares = by_density * factor / spread, inner(run, run)
+        by_spread = 0.5 * (slope * factor * sum_of_squares - by_density * run.size) / spread
+        by_scale[levels[g]] += 2.0 * square * by_spread
+        by_inverse += variance[g] * by_spread
+        by_factor -= slope * sum_of_squares
+        for i in range(run.size):
+            by_run[i] = by_coordinates[start + i] - slope * factor * run[i]
     if total.size > 1:
         _, _, by_place, density_by_place = log_uniform(total[3] + moved[-1], total[1], total[2])
         slope = by_log_total - inverse * (by_inverse + excess[0] * by_factor)
         by_moved[-1] = slope * by_place + by_density * density_by_place
-    # whitening: derivatives with respect to the position and to r
-    by_own = basis.T @ by_moved if basis.shape[1] == mode.size else basis[:, 0] * by_moved
-    by_precision = -by_own * (mode * (information + 1.0) / precision + 0.5 * place / np.sqrt(precision))
-    by_relative = relative * (by_precision - 0.5 * by_density) / precision
-    by_changes = shares.T @ by_relative
-    for g in range(scale.size):
-        scatter = means[g] * math.exp(-total[0])
-        by_scale[g] -= by_changes[g] * 2.0 * squares[g] / (squares[g] + scatter)
-    gradient = np.empty(position.size)
-    put(gradient[: mode.size], by_own / np.sqrt(precision))
+    # whitening: derivatives with respect to K z, z and log r
+    by_mixed, gradient = np.zeros(pulled.size), np.empty(position.size)
+    add_product(turned_basis, by_moved, by_mixed)
+    by_mixed *= shrink
+    by_place, own = gradient[: pulled.size], gradient[pulled.size :]
+    put(by_place, by_mixed)
+    add_product(turned_mixing, by_mixed, by_place)
+    by_ratio = relative * shrink * shrink * (by_mixed * (shrink * pulled + 0.5 * mixed) + 0.5 * by_density)
+    for g in range(levels.size):
+        level, by_run = levels[g], by_ratio[bounds[g] : bounds[g + 1]]
+        by_scale[level] += total_of(by_run) * 2.0 * squares[level] / (squares[level] + scatter[level])
     if own.size:
-        put(gradient[mode.size :], root.T @ (by_scale - by_density * (hyper @ (log_scale - expected))))
+        add_product(hyper, by_density * (expected - log_scale), by_scale)
+        own[:] = 0.0
+        add_product(turned_root, by_scale, own)
     return gradient
 
 
@@ -151,10 +195,11 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
 
     The arrays are the arguments of `stretch`, the model's possible cells, μ(0), the data of the plan, and the noise.
     """
-    stretching, cells, uniform, data = arrays[:13], arrays[13], arrays[14], arrays[15:29]
+    blocks = arrays[:2], arrays[2:4], arrays[4:6], arrays[6:8], arrays[8:10], arrays[10:12], arrays[12:14]
+    stretching, cells, uniform, data = (*blocks, *arrays[14:24]), arrays[24], arrays[25], arrays[26:40]
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
-    moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
-    excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
+    moved, log_scale, log_total, prior, squares, mixed, shrink, relative = stretch(position, *stretching)
+    excess, coordinates, total = stretching[16][0], moved[: stretching[11][-1]], math.exp(log_total)
     mu, _, state = _marginals(coordinates, data)
     # latent numbers: counts, N, θ' and log τ
     size = cells.size
@@ -168,7 +213,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0
     if by_latent.size == 0:
-        likelihood, by_latent = log_likelihood(latent, *arrays[29:])
+        likelihood, by_latent = log_likelihood(latent, *arrays[40:])
     # backward: derivatives by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
     by_mu, by_total = np.zeros(mu.size), by_latent[size]
     for k in range(size):
@@ -177,7 +222,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, data)
     gradient = stretch_pullback(
         by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior,
-        moved, log_scale, log_total, precision, relative, position, *stretching,
+        moved, log_scale, log_total, squares, mixed, shrink, relative, position, *stretching,
     )  # fmt: skip
     return latent, prior, likelihood, gradient
 

@@ -149,7 +149,7 @@ class LogLinear(RelaxedCounts):
             visit=visit_effects,
             kinds=KINDS,
             arrays=(latent.data(), cells, latent.uniform, latent.plan.data, tuple(self._noise)),
-            size=latent.whitening.mode.size + (0 if self.scale is not None else scales.size),
+            size=latent.block_whitening.pulled.size + (0 if self.scale is not None else scales.size),
             shapes={
                 "counts": cells.shape,
                 "total": (),
