@@ -65,6 +65,7 @@ def test_a_function_that_closes_over_variables_is_refused():
         kept()(lambda x: x + offset)
 
 
+@pytest.mark.slow
 def test_the_import_of_every_module_compiles_nothing(tmp_path):
     """Engines compile where they are first called: listing tests, and programs that only read files, are quick."""
     script = (

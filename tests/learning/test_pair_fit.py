@@ -182,7 +182,7 @@ def test_no_more_pairs_of_rare_states_stand_out_by_noise_than_the_rate_allows():
         selection_scale=None,
     )
     rng = np.random.default_rng(8)
-    source, runs, found = SimulatedNoise(rng), 1500, 0
+    source, runs, found = SimulatedNoise(rng), 500, 0
     for _ in range(runs):
         codes, counts = independent([0.005] * 6, total, rng)
         noisy = float(source.add(np.array([total]), law)[0])

@@ -185,6 +185,7 @@ def test_conditional_probabilities_are_refused_with_what_has_them(learned):
     assert learned.solution.marginal([first], given={second: state}).sum() == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records():
     """Of 60 releases: each ratio of deviations within 5 standard errors, .09 each, of one, and their mean within .2.
 
@@ -299,6 +300,7 @@ def test_of_many_states_that_nobody_has_hardly_one_passes_for_one_that_somebody_
     assert Merging.of([few], [4.0]).cardinalities == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", few([1.0, 100.0]))
 @pytest.mark.parametrize("seed", few(range(3)))
 def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_is_much_more(seed, rho):

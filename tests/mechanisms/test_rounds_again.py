@@ -105,7 +105,7 @@ def test_what_a_neighbour_moves_in_the_numbers_that_decide_is_paid_for():
 
 
 @pytest.mark.parametrize(
-    "cell", few([((4,) * 8, 300, 0.05), ((3,) * 12, 2_000, 0.02), ((200, 3, 3), 4_000, 0.05)], 2)
+    "cell", few([((4,) * 8, 300, 0.05), ((3,) * 12, 2_000, 0.02), ((200, 3, 3), 4_000, 0.05)])
 )
 def test_independent_columns_are_about_as_near_as_with_all_of_the_budget(cell):
     """Over four seeds the mean error is a fifth larger at most."""
