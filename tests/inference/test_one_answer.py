@@ -201,10 +201,10 @@ def test_interval_marginal_and_tree_of_a_posterior_have_one_estimate(kind, formu
     ("kind", "formulation"),
     [
         ("tree", "hyper-dirichlet"),
-        ("zeros", "exact"),
         ("cycle", "log-linear"),
-        ("ties", "exact"),
         ("shared transitions", "exact"),
+        pytest.param("zeros", "exact", marks=pytest.mark.slow),
+        pytest.param("ties", "exact", marks=pytest.mark.slow),
     ],
 )
 def test_a_loaded_posterior_has_the_same_answers(kind, formulation, tmp_path):
