@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+COMPILED = (b"njit", b"kept(", b"numba")
+"""Words of which each file with compiled functions has one."""
 TOGETHER = (("records", "held", "transitions"), ("effects", "table"), ("log-linear", "hyper-dirichlet"))
 
 
@@ -75,7 +77,7 @@ def fit(name: str) -> None:
 
 
 def mark_file() -> Path | None:
-    """The file whose existence means that all is kept on disk; its name depends on sources, numba and processor."""
+    """The file whose existence means that all is kept on disk, for these compiled sources, numba and processor."""
     import llvmlite.binding
     import numba
 
@@ -85,7 +87,8 @@ def mark_file() -> Path | None:
     folder = exact.collect.stats.cache_path
     if folder is None:
         return None
-    sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))
+    texts = [path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py"))]
+    sources = b"".join(text for text in texts if any(word in text for word in COMPILED))
     made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
     return Path(folder) / f"tests-{zlib.crc32(sources):08x}-{made_for}.built"
 

@@ -224,7 +224,7 @@ def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interva
     )
     codes = np.array(list(itertools.product((0, 1), repeat=2)), dtype=np.uint8)
     rng = np.random.default_rng(9)
-    source, runs, left_out = SimulatedNoise(rng), 1500, 0
+    source, runs, left_out = SimulatedNoise(rng), 600, 0
     for _ in range(runs):
         noisy = float(source.add(np.array([total]), law)[0])
         counts = rng.multinomial(total, table.ravel())

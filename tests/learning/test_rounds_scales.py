@@ -79,6 +79,7 @@ def test_intervals_hold_the_tables_of_copies():
     assert quarters(cells(copies, range(3))).min() > 0.8
 
 
+@pytest.mark.slow
 def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypatch):
     """A model with fixed scales, as in older files, has wide intervals where the prior is contradicted."""
     monkeypatch.setattr(rounds, "with_learned_scales", lambda fit, *given, **named: fit)

@@ -157,6 +157,7 @@ def test_a_strong_pair_is_measured_and_the_other_variables_again_beside_it():
     assert all(measured.count((f"v{i}",)) > 1 for i in range(2, 8))
 
 
+@pytest.mark.slow
 def test_noise_alone_seldom_stands_out_and_dependence_does():
     """Of 40 releases of noise none or few measure a table: each with a probability of .1 at most; level 1e-5."""
     cards = (3,) * 6

@@ -6,6 +6,7 @@ import pytest
 from inference.conftest import tables_of
 from inference.posterior.drawn import finished_of, formulation_on
 from inference.posterior.test_exact_effects import six_sweeps
+from repeats import few
 from scipy.special import gammaln, logsumexp, softmax
 from scipy.stats import chisquare, ks_2samp, norm
 
@@ -180,7 +181,13 @@ def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables
 
 @pytest.mark.parametrize(
     "known",
-    [{"exact": [OF_REGIONS]}, {"exact": [OF_REGIONS], "within": [q.table("area")]}, {"exact": [IN_REGIONS]}],
+    few(
+        [
+            {"exact": [OF_REGIONS]},
+            {"exact": [OF_REGIONS], "within": [q.table("area")]},
+            {"exact": [IN_REGIONS]},
+        ]
+    ),
     ids=["regions", "regions, areas within bounds", "regions by illness"],
 )
 def test_records_beside_held_sums_of_larger_areas_have_it_too(known):
@@ -220,7 +227,10 @@ def deeper():
     return ModelSpecification.from_pgmpy(bpm.declare(states, [("area", "group")], levels={"area": levels}))
 
 
-@pytest.mark.parametrize(("law", "is_followed"), [(DiscreteLaplace(1.0), False), (Gaussian(9.0), True)])
+@pytest.mark.parametrize(
+    ("law", "is_followed"),
+    [pytest.param(DiscreteLaplace(1.0), False, marks=pytest.mark.slow), (Gaussian(9.0), True)],
+)
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales of three levels, effects, records, N and noise from their joint law have it six sweeps later.
 
