@@ -679,7 +679,9 @@ def test_compare_marks_the_best_of_each_epsilon_and_ends_with_one_sentence_of_ad
         best = max(rows[epsilon, name] for name in named)
         for name, written in named.items():
             (line,) = [
-                line for line in out.splitlines() if line.startswith(written) and f" {epsilon:g} " in line
+                line
+                for line in out.splitlines()
+                if line.startswith(written) and line.removeprefix(written).split()[0] == f"{epsilon:g}"
             ]
             assert ("*" in line) is (round(rows[epsilon, name], 3) == round(best, 3))
             assert f"{rows[None, 'mle'] - rows[epsilon, name]:.3f}" in line  # what the noise costs

@@ -97,6 +97,7 @@ def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it(
     assert njit(lambda x: used_by_python(x) + inner(x))(3.0) == 13.0
 
 
+@pytest.mark.slow
 def test_the_import_of_every_module_compiles_nothing(tmp_path):
     """Engines compile where they are first called: listing tests, and programs that only read files, are quick."""
     script = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import importlib.util
 import inspect
 import json
@@ -13,6 +12,7 @@ import sys
 import tomllib
 import types
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,6 @@ GUIDES = [
     *sorted(path for path in DOCS.rglob("*.md") if not BUILT & set(path.relative_to(DOCS).parts)),
 ]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-LONG = {"gallery.md"}  # some seconds each
 RUN_SHELL = {"command-line.md"}
 CODE, SHELL = {"python", "code-cell"}, {"shell", "bash", "console"}
 FENCE = re.compile(
@@ -182,26 +181,20 @@ def fewer_replicates(monkeypatch):
 
 
 @pytest.mark.usefixtures("shorter_chains", "fewer_replicates")
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(path, marks=[pytest.mark.slow] if path.name in LONG else []) for path in GUIDES],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
+@pytest.mark.parametrize("path", GUIDES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
-    """No block warns: chains that have not mixed would."""
+    """No block warns: chains that have not mixed would.
+
+    Code cells are not run here: the build of the site does it, and a cell that fails stops the build.
+    """
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType("guide")  # dataclasses look their module up by name
     monkeypatch.setitem(sys.modules, "guide", module)
     for block in blocks(path):
-        if block.kind in CODE and "skip-execution" not in block.tags:
-            code = compile(
-                "\n" * block.line + block.text, str(path), "exec"
-            )  # a traceback names the guide's own line
-            may_raise = "raises-exception" in block.tags
-            with pytest.raises(Exception) if may_raise else contextlib.nullcontext():  # noqa: PT011
-                exec(code, module.__dict__)
-            if block.kind == "code-cell":
-                close_figures()  # as a notebook does once it has shown them
+        if block.kind == "python":
+            # a traceback names the guide's own line
+            code = compile("\n" * block.line + block.text, str(path), "exec")
+            exec(code, module.__dict__)
         elif block.kind == "toml" and block.text.startswith("# "):
             Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
         elif block.kind in SHELL:
@@ -211,11 +204,6 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
                     assert main(command) == 0
             for command in commands(block, "uv run python -m benchmarks.papers"):
                 papers_parser().parse_args(command)
-
-
-def close_figures() -> None:
-    if (pyplot := sys.modules.get("matplotlib.pyplot")) is not None:
-        pyplot.close("all")
 
 
 BENCHMARK_PICTURES = DOCS / "benchmarks" / "images"
@@ -354,11 +342,13 @@ def split(path: str) -> tuple[str, str]:
     return module, name
 
 
+@cache
 def listed() -> list[tuple[str, str]]:
     """Modules and names that the reference lists."""
     return [split(path) for path in names_listed(ROOT) if not is_module(*split(path))]
 
 
+@cache
 def shown() -> dict[str, str]:
     """Names that the reference shows, listed, beside another or as one of a module, and where each is taken from."""
     beside = [split(path) for names in names_beside(ROOT).values() for path in names]

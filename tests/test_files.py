@@ -191,14 +191,14 @@ for one in cycle(both):
 """
 
 
-@pytest.mark.slow  # ten processes
+@pytest.mark.slow  # five processes
 @posix
 def test_a_killed_save_leaves_a_whole_file(results, tmp_path):
     both = {"first": results["posterior"], "second": posterior(2)}
     for name, one in both.items():
         one.save(tmp_path / name)
     shutil.copy(tmp_path / "first", tmp_path / "kept")
-    moments = np.random.default_rng(0).uniform(0, 0.5, 10)
+    moments = np.random.default_rng(0).uniform(0, 0.5, 5)
     for moment in moments:
         saver = subprocess.Popen([sys.executable, "-c", SAVER], cwd=tmp_path, stdout=subprocess.PIPE)
         assert saver.stdout is not None

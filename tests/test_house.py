@@ -76,31 +76,42 @@ MODULES = modules_below(ROOT / HOUSE)
 STUBS = modules_below(ROOT / HOUSE, "pyi")
 
 
-def imports_of(module: Module, *, inside_functions: bool) -> Iterator[tuple[str, str]]:
-    """Modules of the house, and the names taken from them; those for the type checker alone do not count."""
+def _is_for_types(node: ast.AST) -> bool:
+    """Whether a statement is `if TYPE_CHECKING:`."""
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
-    def walk(node: ast.AST, is_inside: bool) -> Iterator[tuple[str, str]]:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            return
-        if is_inside and not inside_functions:
-            return
-        if isinstance(node, ast.ImportFrom):
-            above = module.name.split(".") if node.level else []
-            if node.level:
-                above = above[: len(above) + module.is_package - node.level]
-            whole = ".".join([HOUSE, *filter(None, above)] if node.level else [])
-            source = ".".join(filter(None, [whole, node.module]))
-            if source == HOUSE or source.startswith(f"{HOUSE}."):
-                yield from ((source[len(HOUSE) + 1 :], alias.name) for alias in node.names)
+
+def _walk(node: ast.AST, is_inside: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+    """Imports below a statement, and whether each stands inside a function."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, is_inside
+        elif isinstance(child, STATEMENTS) and not _is_for_types(child):
+            yield from _walk(child, is_inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache
+def all_imports_of(module: Module) -> list[tuple[tuple[str, str], bool]]:
+    """Modules of the house, the names taken from them, and whether that is inside a function."""
+    found = []
+    for node, is_inside in _walk(module.tree, is_inside=False):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 assert not alias.name.startswith(f"{HOUSE}."), f"{module.name} imports by a whole path"
-        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, STATEMENTS):
-                yield from walk(child, is_inside or is_function)
+            continue
+        above = module.name.split(".") if node.level else []
+        if node.level:
+            above = above[: len(above) + module.is_package - node.level]
+        whole = ".".join([HOUSE, *filter(None, above)] if node.level else [])
+        source = ".".join(filter(None, [whole, node.module]))
+        if source == HOUSE or source.startswith(f"{HOUSE}."):
+            found += [((source[len(HOUSE) + 1 :], alias.name), is_inside) for alias in node.names]
+    return found
 
-    return walk(module.tree, is_inside=False)
+
+def imports_of(module: Module, *, inside_functions: bool) -> list[tuple[str, str]]:
+    """Modules of the house, and the names taken from them; those for the type checker alone do not count."""
+    return [taken for taken, is_inside in all_imports_of(module) if inside_functions or not is_inside]
 
 
 def passed_on() -> dict[tuple[str, str], str]:
@@ -167,6 +178,13 @@ def classes_by_base() -> dict[str, str]:
     return {name: room[name] for name in found}
 
 
+def _asks_type(node: ast.expr) -> bool:
+    """Whether an expression is `type(...)`, or a part of it."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return isinstance(node, ast.Call) and getattr(node.func, "id", "") == "type"
+
+
 def test_laws_releases_and_learned_models_are_not_asked_for_their_type_elsewhere():
     own = classes_by_base()
     assert {"DiscreteLaplace", "NoisyStatistics", "LearnedIsing", "NetworkEstimate"} <= own.keys()
@@ -178,7 +196,7 @@ def test_laws_releases_and_learned_models_are_not_asked_for_their_type_elsewhere
                 kinds = node.args[1:]
             elif isinstance(node, ast.MatchClass):
                 kinds = [node.cls]
-            elif isinstance(node, ast.Compare) and ast.unparse(node.left).startswith("type("):
+            elif isinstance(node, ast.Compare) and _asks_type(node.left):
                 kinds = node.comparators
             taken = {
                 getattr(part, "id", getattr(part, "attr", None)) for kind in kinds for part in ast.walk(kind)

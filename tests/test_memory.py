@@ -16,6 +16,7 @@ from bayesprivmrf.mechanisms import LaplaceStatistics
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
 
 
+@pytest.mark.slow
 def test_engines_that_wait_for_their_next_use_share_a_bound_on_their_memory():
     models = [([2] * 18 + [2 + extra], [tuple(range(18)), (0, 18)]) for extra in range(20)]
     made = [weakref.ref(marginal_engine(*model)) for model in models]
@@ -74,13 +75,13 @@ def resident():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) / 1024 for line in status if line.startswith("VmRSS"))
 
-for fit in range(12):
+for fit in range(8):
     states = {f"v{j}": list(range(count)) for j, count in enumerate(rng.integers(2, 6, 6))}
     names = list(states)
     data = pd.DataFrame({name: rng.choice(labels, 500) for name, labels in states.items()})
     model = bpm.declare(states, [*zip(names, names[1:])])
     release = LaplaceStatistics(epsilon=3.0).release(model, data, rng=fit)
-    bpm.LatentCounts().fit(release, rng=fit, draws=1000, tune=200, progress_bar=False).interval(names[:2])
+    bpm.LatentCounts().fit(release, rng=fit, draws=500, tune=200, progress_bar=False).interval(names[:2])
     gc.collect()
     print(resident())
 """

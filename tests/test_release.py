@@ -274,12 +274,12 @@ def test_estimated_total_is_unbiased_with_the_stated_error():
     laws = (Laplace(2.0), Laplace(5.0))
     scales = np.repeat([2.0, 5.0], [6, 3])
     estimates = []
-    for _ in range(4000):
+    for _ in range(1000):
         flat = exact + rng.laplace(0, scales)
         estimates.append(release(model, tables=model.tables(flat), noise=laws).estimated_total)
     error = release(model, tables=model.tables(exact), noise=laws).total_standard_error
-    assert abs(np.mean(estimates) - 100) < 4.5 * error / np.sqrt(4000)  # level below 1e-5
-    assert np.std(estimates) == pytest.approx(error, rel=0.08)
+    assert abs(np.mean(estimates) - 100) < 4.5 * error / np.sqrt(1000)  # level below 1e-5
+    assert np.std(estimates) == pytest.approx(error, rel=0.15)
 
 
 def test_impossible_cells_are_public_zeros():

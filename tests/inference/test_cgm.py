@@ -278,7 +278,7 @@ def test_joint_fit_of_two_releases_is_closer_than_either(awkward):
         pytest.skip("one or no table: nothing to pool")
     rng = np.random.default_rng(22)
     errors = np.zeros(2)
-    for _ in range(12):
+    for _ in range(6):
         counts, truth = simulated_counts(awkward, 300, rng)
         releases = [noisy_release(awkward, counts, Laplace(20.0), rng) for _ in range(4)]
         expected = tables_of(awkward, probabilities(awkward, truth))

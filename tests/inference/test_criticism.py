@@ -90,7 +90,7 @@ def test_the_remedy_for_a_chain_depends_on_whether_its_steps_were_measured(has_s
     assert f"fit {remedy}" in problem
 
 
-@pytest.mark.parametrize("changes", [False, True])
+@pytest.mark.parametrize("changes", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_chain_of_many_numbers_is_judged_as_well(changes):
     states, steps, rng = 14, 5, np.random.default_rng(11)
     network = bpm.markov_chain(range(states), steps + 1, share="transitions")
@@ -157,7 +157,7 @@ def test_right_models_are_accused_no_more_often_than_the_level_says(share):
     network = bpm.markov_chain(STATES, 6, share=share)
     estimator = bpm.NaiveMLE()
     tails = []
-    for seed in range(50):
+    for seed in range(20):
         # independent steps: both models hold
         rng = np.random.default_rng(seed)
         codes = rng.choice(3, (6, 600), p=[0.6, 0.3, 0.1])
@@ -172,8 +172,8 @@ def test_right_models_are_accused_no_more_often_than_the_level_says(share):
         found, _ = fitted(estimator, NoisyStatistics.from_measurements(network, given))
         tails.append(found.stats["misfit_tail"])
     # level 1e-3 of binomial counts
-    assert (np.array(tails) < 0.05).sum() <= 9
-    assert (np.array(tails) < 0.01).sum() <= 4
+    assert (np.array(tails) < 0.05).sum() <= 5
+    assert (np.array(tails) < 0.01).sum() <= 2
 
 
 @pytest.mark.parametrize("law", [Laplace(1.0), Gaussian(1.0)], ids=["Laplace", "Gaussian"])
@@ -327,7 +327,7 @@ def test_pair_tables_that_no_distribution_has_contradict_free_potentials(name, l
 def test_free_potentials_are_accused_no_more_often_than_the_level_says(name):
     """Half of the records' tables lie on the border of what a distribution can have: no two variables are alike."""
     accused = 0
-    for seed in range(60):
+    for seed in range(30):
         rng = np.random.default_rng(seed)
         codes = rng.integers(0, 2, (3, 500))
         codes[1 + seed % 2] = 1 - codes[0]
@@ -337,7 +337,7 @@ def test_free_potentials_are_accused_no_more_often_than_the_level_says(name):
         ]
         found, _ = fitted(POINT[name], triangle(tables, Laplace(2.0), seed))
         accused += found.stats.get("misfit_tail", 1.0) < 0.01
-    assert accused <= 3  # level 1e-3 of a binomial count with probability 0.01 is 4
+    assert accused <= 3  # level 3e-4 of a binomial count with probability 0.01
 
 
 def learned_on_copies(seed, **settings):

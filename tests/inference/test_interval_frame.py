@@ -51,7 +51,7 @@ def frames(draw):
     return frame, marks, status
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(frames())
 def test_no_mark_is_lost_by_files_by_concat_or_by_merge(found):
     frame, marks, status = found

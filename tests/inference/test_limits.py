@@ -35,16 +35,16 @@ def test_draws_far_from_the_ends_have_equal_tails(ends):
 
 
 def test_limits_move_continuously_from_two_sided_to_one_sided_as_a_cell_empties():
-    means = np.linspace(0.06, -0.02, 801)
+    means = np.linspace(0.06, -0.02, 201)
     found = np.array([limits(cut_off(mean)) for mean in means])
-    assert np.abs(np.diff(found, axis=0)).max() < 6e-4  # six times as far as the distribution moves
+    assert np.abs(np.diff(found, axis=0)).max() < 2.4e-3  # six times as far as the distribution moves
     assert found[0] == pytest.approx(np.quantile(cut_off(means[0]), [0.05, 0.95]))
     assert (found[means < 0.01, 0] == 0).all()
     by_error = np.array([standard_limits(np.array(m / 0.01), np.array(np.inf), PROB) for m in means])
     assert (by_error[means < 0.0133, 0] == -np.inf).all()  # where Φ(d) is below 1 / 1.1
     assert by_error[means < 0.0133, 1] == pytest.approx(norm.ppf(0.9))
     assert by_error[0] == pytest.approx(norm.ppf([0.05, 0.95]), abs=1e-5)
-    assert np.abs(np.diff(by_error[:, 1])).max() < 0.01
+    assert np.abs(np.diff(by_error[:, 1])).max() < 0.04
 
 
 def test_every_interval_holds_its_probability_and_a_mirrored_one_mirrors():

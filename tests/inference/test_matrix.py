@@ -48,7 +48,7 @@ def test_the_matrix_holds_every_estimator():
     assert kinds == {NaiveMLE, CGM, NoiseAwareMAP, LatentCounts}
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # ten draws are not mixed
 @pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
 @pytest.mark.parametrize("kind", QUERIES)
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -60,7 +60,7 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
         answers = query.bind(CHAIN).answers(counts)
         given.append(Measurement(query, answers + own.draw(answers.shape, rng), own))
     made = NoisyStatistics.from_measurements(CHAIN, given)
-    settings = {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if "Latent" in name else {}
+    settings = {"rng": 1, "draws": 10, "tune": 20, "chains": 1} if "Latent" in name else {}
     if (message := refused(name, kind, law)) is not None:
         with pytest.raises((ArgumentError, ModelError), match=message):
             ESTIMATORS[name].fit(made, **settings)
@@ -77,7 +77,7 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
     assert np.abs(answers - given[0].values).max() < near
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # ten draws are not mixed
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.ConsistencyWarning"
 )  # the records follow no such chain
@@ -96,9 +96,9 @@ def test_the_posterior_of_shared_transitions_fits_or_refuses(kind, law):
     made = NoisyStatistics.from_measurements(chain, given)
     if isinstance(law, NoNoise) and kind != "coarsened":
         with pytest.raises(ModelError, match=r"nested or disjoint|tables of single times"):
-            LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)
+            LatentCounts().fit(made, rng=1, draws=10, tune=20, chains=1)
         return
-    fitted = LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)
+    fitted = LatentCounts().fit(made, rng=1, draws=10, tune=20, chains=1)
     steps = [fitted.marginals.flat[:4].reshape(2, 2), fitted.marginals.flat[4:].reshape(2, 2)]
     rows = [step / step.sum(axis=1, keepdims=True) for step in steps]
     assert np.abs(rows[0] - rows[1]).max() < 0.1  # means of draws whose rows are the same

@@ -190,9 +190,8 @@ def test_interval_marginal_and_tree_of_a_posterior_have_one_estimate(kind, formu
         np.testing.assert_allclose(posterior.marginal(clique), mean, atol=1e-6)
         np.testing.assert_allclose(posterior.marginals[clique], mean, atol=1e-6)
         np.testing.assert_allclose(posterior.solution.marginal(clique), mean, atol=1e-5)
-        for cell in np.ndindex(*mean.shape):
-            event = {v: model.domain.states_of(v)[k] for v, k in zip(clique, cell, strict=True)}
-            assert float(posterior.probability(event).estimate) == pytest.approx(mean[cell], abs=1e-6)
+        event = {v: model.domain.states_of(v)[-1] for v in clique}
+        assert float(posterior.probability(event).estimate) == pytest.approx(mean.flat[-1], abs=1e-6)
         asked = posterior.quantity(lambda draw, clique=clique: draw.marginal(clique))
         np.testing.assert_allclose(asked.estimate, mean, atol=1e-6)
     require_counts_of_the_tree(posterior)
@@ -202,10 +201,10 @@ def test_interval_marginal_and_tree_of_a_posterior_have_one_estimate(kind, formu
     ("kind", "formulation"),
     [
         ("tree", "hyper-dirichlet"),
-        ("zeros", "exact"),
         ("cycle", "log-linear"),
-        ("ties", "exact"),
         ("shared transitions", "exact"),
+        pytest.param("zeros", "exact", marks=pytest.mark.slow),
+        pytest.param("ties", "exact", marks=pytest.mark.slow),
     ],
 )
 def test_a_loaded_posterior_has_the_same_answers(kind, formulation, tmp_path):

@@ -82,6 +82,7 @@ def drawn(network, size, seed=0, scale=0.7):
     return model, effects, cells, law, rng.multinomial(size, law) @ cells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ordinal", [["b", 0], {"b": [1, 2, 10]}, {0: (0, 0.1, 5, 6), "b": "linear"}])
 def test_the_likelihood_is_that_of_a_poisson_regression_on_scores(ordinal):
     sm = pytest.importorskip("statsmodels.api")
@@ -158,6 +159,7 @@ def test_smooth_scores_are_the_free_model_with_a_scale_more():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # one right model in a hundred
 def test_intervals_of_scores_hold_the_truth():
     network = pair(ordinal=["b", 0])
@@ -335,7 +337,7 @@ def test_tables_that_contradict_scores_are_said_and_others_are_not():
     network = pair(ordinal=["b", 0])
     _, effects, _, _, _ = drawn(network, 1)
     rng, scores = np.random.default_rng(3), []
-    for index in range(40):
+    for index in range(12):
         logs = effects.potentials(0.5 * rng.normal(size=effects.size))
         is_wrong = index % 2 == 1
         logs = logs + is_wrong * rng.normal(size=12)
@@ -350,7 +352,7 @@ def test_tables_that_contradict_scores_are_said_and_others_are_not():
         scores.append(fit.stats["misfit"])
     right, wrong = np.array(scores[::2]), np.array(scores[1::2])
     # of mean 0 and deviation 1 where the model holds: level 1e-3
-    assert abs(right.mean()) < 3.3 / np.sqrt(20)
+    assert abs(right.mean()) < 3.3 / np.sqrt(6)
     assert right.max() < 5
     assert (wrong > 4).mean() >= 0.9
 

@@ -151,8 +151,8 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
     noisy = np.rint(counts + rng.laplace(size=len(counts)) * 8)
     release = NoisyStatistics.from_tables(network, dict(model.tables(noisy).items()), noise=Laplace(8.0))
     one = bpm.CGM(stopping="none", steps=1).fit(release)
-    many = bpm.CGM(stopping="none", steps=200).fit(release)
-    blocks = bpm.CGM(stopping="none", steps=200, acceleration=5.0).fit(release)
+    many = bpm.CGM(stopping="none", steps=60).fit(release)
+    blocks = bpm.CGM(stopping="none", steps=60, acceleration=5.0).fit(release)
     far = [np.abs(noisy - 400 * fit.marginals.flat).sum() for fit in (one, many)]
     assert far[1] < far[0]
     assert np.allclose(many.marginals.flat, blocks.marginals.flat, atol=1e-6)  # ties take no blocks
@@ -226,6 +226,7 @@ def test_cgm_reads_sums_over_tied_cliques():
             method.fit(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # R-hat about 1.01 is enough here
 def test_posterior_and_mode_of_a_tied_chain_agree():
     network = chain(4, 2)
@@ -342,6 +343,7 @@ def test_steps_that_were_not_measured_follow_from_those_that_were(measured):
     assert np.abs(found.marginal(list(measured)).values - counts / counts.sum()).max() < 1e-3
 
 
+@pytest.mark.slow
 def test_the_covariance_of_transitions_is_that_of_repeated_releases():
     network = bpm.markov_chain(range(2), 4, share="transitions")
     model = ModelSpecification.from_pgmpy(network)
@@ -351,7 +353,7 @@ def test_the_covariance_of_transitions_is_that_of_repeated_releases():
     cells = joint_cells(model)
     law = np.exp(cells @ rows.potentials(phi))
     names, found, promised = [f"x{t + 1}" for t in range(4)], [], []
-    for seed in range(300):
+    for seed in range(150):
         counts = rng.multinomial(1000, law / law.sum()) @ cells
         evidence = gather(pooled_release(network, names, counts, scale=8.0, seed=seed))
         mode = transition_mode(evidence, phi)
@@ -360,7 +362,7 @@ def test_the_covariance_of_transitions_is_that_of_repeated_releases():
         moved = shifted - rows.probabilities(mode.coordinates)[1]
         promised.append(np.einsum("cr,cd,dr->r", moved[:, :, 0], mode.covariance, moved[:, :, 0]))
     ratio = np.var(found, axis=0) / np.mean(promised, axis=0)
-    assert ((ratio > 0.75) & (ratio < 1.3)).all()  # 300 draws: a standard error of .08
+    assert ((ratio > 0.6) & (ratio < 1.5)).all()  # 150 draws: a standard error of .12
     assert np.abs(np.mean(found, axis=0) - matrix[:, 0]).max() < 0.01
 
 
@@ -474,7 +476,7 @@ def test_what_has_no_estimator_refuses_with_a_remedy():
 def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
     network = bpm.markov_chain(["a", "b", "c"], 5, share="transitions")
     windows = q.pooled([(f"x{t}", f"x{t + 1}") for t in range(1, 5)])
-    for seed in range(24):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         first = np.array([50, 0, 0]) + np.round(rng.laplace(0, 130, 3))
         steps = np.array([200, *[0] * 8]) + np.round(rng.laplace(0, 130, 9))

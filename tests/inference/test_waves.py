@@ -76,6 +76,7 @@ def test_intervals_of_waves_are_as_narrow_as_those_of_all_people_at_once():
     assert (fitted["note"] == "one model of all waves").all()
 
 
+@pytest.mark.slow
 def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     """Against the product of two sums, wave by wave, over draws of the prior; N = 5 is public, its parts are not."""
     total, model = 5, specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])

@@ -71,7 +71,8 @@ def held(mechanism, truths, n, seed, **settings) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("adjacency", "degree"), [(Adjacency.ADD_OR_REMOVE_ONE, 4), (Adjacency.REPLACE_ONE, 9)]
+    ("adjacency", "degree"),
+    [(Adjacency.ADD_OR_REMOVE_ONE, 4), pytest.param(Adjacency.REPLACE_ONE, 9, marks=pytest.mark.slow)],
 )
 def test_intervals_of_measured_couplings_hold_the_truth(adjacency, degree):
     mechanism = SelectMeasure(rho=0.3, degree=degree, adjacency=adjacency)
@@ -197,6 +198,7 @@ def test_limits_of_what_a_map_hardly_answers_to_are_doubtful(share, status):
     assert ("hardly answers" in row["note"]) == (status == "doubtful")
 
 
+@pytest.mark.slow
 def test_what_a_map_shrinks_is_given_back():
     """Five pairs by themselves, so that the truth of the toy map is known: the plain bootstrap holds few of them."""
     p, hits, plain = 10, [], []
@@ -260,6 +262,6 @@ def test_the_same_seed_gives_the_same_limits():
 @pytest.mark.slow
 def test_intervals_of_frank_wolfe_hold_the_truth():
     mechanism = PrivateFrankWolfe(rho=0.3, width=1.1, adjacency="replace-one")
-    hits = held(mechanism, [regular(10, k) for k in range(8)], 3_000, 27)
+    hits = held(mechanism, [regular(10, k) for k in range(3)], 3_000, 27)
     for name, share in (("coupled", 0.85), ("free", 0.85), ("fields", 0.65)):
         assert enough(hits[name], share), name

@@ -285,6 +285,7 @@ def test_an_audit_passes_the_scale_and_catches_nine_tenths_of_it(share, caught):
 # the iterates
 
 
+@pytest.mark.slow
 def test_the_mean_iterate_nears_the_constrained_optimum_without_noise():
     rng = np.random.default_rng(12)
     codes = rng.integers(0, 2, (2000, 3)).astype(np.uint8)

@@ -59,7 +59,7 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
         np.column_stack([spins, np.ones(16)]), counts.astype(float), coefficients, mask, **settings
     )
     walks = []
-    for seed in range(100):
+    for seed in range(50):
         walk = LogisticRegressions(Design.with_constant(states, (2,) * 4), states, counts, 4.0, np.arange(4))
         source = SimulatedNoise(np.random.default_rng(seed))
         walks.append(frank_wolfe(walk, steps=300, multiple=60.0, source=source, eligible=mask.astype(bool)))
@@ -67,10 +67,10 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     expected = np.sqrt(np.diagonal(path.choices, axis1=1, axis2=2))
     used = mask.astype(bool)
     # the path leaves out the curvature of the choices: a part of their deviation, beside five standard errors
-    assert np.abs(mean - path.mean)[used].max() < (0.3 * deviation + 5 * deviation / np.sqrt(100))[used].max()
+    assert np.abs(mean - path.mean)[used].max() < (0.3 * deviation + 5 * deviation / np.sqrt(50))[used].max()
     ratio = deviation[used] / expected[used]
-    assert ratio.min() > 0.7
-    assert ratio.max() < 1.3
+    assert ratio.min() > 0.6
+    assert ratio.max() < 1.4
     # the search shrinks, and the response says by what share: what it makes of a slightly larger coupling
     assert (np.abs(path.mean) < np.abs(coefficients))[used & (np.abs(coefficients) > 0.3)].all()
     larger = coefficients.copy()
@@ -86,7 +86,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     """Ten indicators with shares of .03 to .4; at 90 % no fewer than four in five are held."""
     hits: dict[str, list[np.ndarray]] = {"coupled": [], "free": [], "fields": []}
     widths, errors = [], []
-    for seed in range(3):
+    for seed in range(2):
         truth, rng = ring(10, seed, (0.03, 0.4)), np.random.default_rng([5, seed])
         data = truth.sample(20_000, rng=rng)
         variables = bpm.declare(states={name: [0, 1] for name in data})
@@ -117,7 +117,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"steps": 30}, {"order": 3}, *again({"single_share": 0}, {"rho": 0.001})]
+    "settings", [{"steps": 30}, *again({"order": 3}, {"single_share": 0}, {"rho": 0.001})]
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(settings):
@@ -147,6 +147,7 @@ def test_couplings_that_the_declared_width_holds_say_so(states):
         assert held[frame["estimate"].abs() > 0.1].all() or not is_held
 
 
+@pytest.mark.slow
 def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
     data = ring(5, 11, (0.1, 0.5)).sample(3_000, rng=12)
     variables = bpm.declare(

@@ -156,7 +156,7 @@ def nested(records: int, seed: int, variables: int = 8) -> pd.DataFrame:
     return pd.DataFrame(columns).astype(int)
 
 
-@pytest.mark.parametrize("order", [2, 3])
+@pytest.mark.parametrize("order", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
 def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(order, adjacency):
     data = nested(5_000, 1)

@@ -182,7 +182,7 @@ def test_no_more_pairs_of_rare_states_stand_out_by_noise_than_the_rate_allows():
         selection_scale=None,
     )
     rng = np.random.default_rng(8)
-    source, runs, found = SimulatedNoise(rng), 1500, 0
+    source, runs, found = SimulatedNoise(rng), 500, 0
     for _ in range(runs):
         codes, counts = independent([0.005] * 6, total, rng)
         noisy = float(source.add(np.array([total]), law)[0])
@@ -224,7 +224,7 @@ def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interva
     )
     codes = np.array(list(itertools.product((0, 1), repeat=2)), dtype=np.uint8)
     rng = np.random.default_rng(9)
-    source, runs, left_out = SimulatedNoise(rng), 1500, 0
+    source, runs, left_out = SimulatedNoise(rng), 600, 0
     for _ in range(runs):
         noisy = float(source.add(np.array([total]), law)[0])
         counts = rng.multinomial(total, table.ravel())

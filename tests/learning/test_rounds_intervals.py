@@ -177,6 +177,7 @@ def test_what_is_no_level_or_variable_is_refused(learned):
         learned.solution.interval(["a", "sex"])
 
 
+@pytest.mark.slow
 def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records():
     """Of 60 releases: each ratio of deviations within 5 standard errors, .09 each, of one, and their mean within .2.
 
@@ -215,21 +216,21 @@ def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
 @pytest.mark.parametrize("of", ["records", "population"])
 @pytest.mark.parametrize(("occupied", "size"), [(20, 60), (5, 150)])
 def test_intervals_hold_the_few_states_of_a_group_that_are_not_empty(rho, of, occupied, size):
-    """One state has nearly all records, some have a few each, the others none: 240 intervals, nominal .9.
+    """One state has nearly all records, some have a few each, the others none: 120 intervals, nominal .9.
 
-    Below .8 of them with probability 1e-6 if .9 hold. The noise of empty states must not take from the others.
+    Below .75 of them with probability 1e-6 if .9 hold. The noise of empty states must not take from the others.
     """
     gain = np.repeat(np.arange(occupied + 1), [50_000 - occupied * size, *[size] * occupied])
     truth = np.bincount(gain, minlength=100) / (gain.size if of == "population" else 1)
     data = pd.DataFrame({"gain": gain, "sex": np.arange(gain.size) % 2})
     network, held = bpm.declare(states={"gain": list(range(100)), "sex": [0, 1]}), []
-    for seed in range(240 // occupied):
+    for seed in range(120 // occupied):
         solution = SelectMeasure(rho=rho).release(network, data, rng=seed).solution
         frame = solution.interval("gain", of=of)
         assert (frame["lower"] <= frame["estimate"]).all()
         assert (frame["estimate"] <= frame["upper"]).all()
         held.append(((frame["lower"] <= truth) & (truth <= frame["upper"]))[1 : occupied + 1])
-    assert np.mean(held) > 0.8
+    assert np.mean(held) > 0.75
 
 
 def test_rows_of_merged_states_are_doubtful_in_tables_of_several_variables():
@@ -259,12 +260,17 @@ def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
 
 
 @pytest.mark.parametrize(
-    ("records", "rho", "rare"), [(4_000, 0.002, None), (4_000, 2.0, None), (20_000, 0.05, 0.02)]
+    ("records", "rho", "rare"),
+    [
+        (4_000, 2.0, None),
+        pytest.param(4_000, 0.002, None, marks=pytest.mark.slow),
+        pytest.param(20_000, 0.05, 0.02, marks=pytest.mark.slow),
+    ],
 )
 def test_errors_of_effects_are_their_spread_over_records_and_noise(records, rho, rare):
     """Chi-square limits of a standard deviation of 40 releases, level 1e-4, a tenth wider for the first order.
 
-    Noise and sampling; sampling alone; and both beside a third variable of which one state is rare.
+    Sampling alone; noise and sampling; and both beside a third variable of which one state is rare.
     """
     states = {"a": [0, 1], "b": [0, 1, 2]} | ({} if rare is None else {"c": [0, 1]})
     network, rng = bpm.declare(states=states), np.random.default_rng(8)
@@ -291,6 +297,7 @@ def test_of_many_states_that_nobody_has_hardly_one_passes_for_one_that_somebody_
     assert Merging.of([few], [4.0]).cardinalities == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rho", few([1.0, 100.0]))
 @pytest.mark.parametrize("seed", few(range(3)))
 def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_is_much_more(seed, rho):

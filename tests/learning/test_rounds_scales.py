@@ -73,11 +73,13 @@ def test_intervals_hold_the_records_that_lack_all_answers():
     assert quarters(found).min() > 0.8
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_tables_of_copies():
     """The coverage over three releases is near nominal, also in the worst quarter."""
     assert quarters(cells(copies, range(3))).min() > 0.8
 
 
+@pytest.mark.slow
 def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypatch):
     """A model with fixed scales, as in older files, has wide intervals where the prior is contradicted."""
     monkeypatch.setattr(rounds, "with_learned_scales", lambda fit, *given, **named: fit)
@@ -99,6 +101,7 @@ def skipped(seed):
     return pd.DataFrame(np.column_stack(columns).astype(int)), (2, 3, 4, 3) * 2
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_records_that_were_not_asked():
     """The cells of answers that no such record has may be empty, and what the model leaves there is given back."""
     held = []

@@ -21,9 +21,9 @@ NAMES = list("abcdefghijkl")
 
 @pytest.fixture(scope="module")
 def released():
-    """Two releases of a chain of twelve columns, in a model that is too small for most pairs, and the records."""
+    """A release of a chain of twelve columns, in a model that is too small for most pairs, and the records."""
     found = []
-    for seed in range(2):
+    for seed in range(1):
         rng = np.random.default_rng([seed, 3])
         codes = rng.integers(0, 2, (RECORDS, len(NAMES)))
         for v in range(1, len(NAMES)):
@@ -50,7 +50,7 @@ def test_a_pair_that_was_not_measured_is_within_its_bound(released):
             held.append(0.5 * np.abs(shares - learned.solution.marginal(pair).to_numpy()).sum() <= bound)
             frame = learned.solution.interval(pair, of="records")
             assert frame["note"].str.contains(f"total variation at most {bound:.2g}", regex=False).all()
-    assert len(held) >= 40
+    assert len(held) >= 20
     assert np.mean(held) >= 0.8
     assert min(bound for learned, _ in released for *_, bound in learned.details["not_measured"]) < 0.02
 

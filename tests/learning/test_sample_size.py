@@ -236,7 +236,7 @@ def test_laplace_noise_on_the_true_pairs_does_not_beat_the_bound_of_pure_privacy
     assert low > fingerprinting_error(P, WIDTH, RECORDS, promise(epsilon=epsilon))
 
 
-@pytest.mark.parametrize("is_private", [False, True])
+@pytest.mark.parametrize("is_private", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_no_private_learner_finds_the_members_of_a_packing_below_the_bound(is_private):
     """Of some size of packing at least, the success rate is not above 2/3 at a level of 1e-4."""
     p, size, rho, trials = 6, 0.9, 1e-4, 25

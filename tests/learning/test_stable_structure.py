@@ -186,7 +186,7 @@ class TestPromise(PromiseOfStableStructure):
     def sets(self, adjacency):
         rng = np.random.default_rng(4)
         return [
-            rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(30)
+            rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(15)
         ]
 
     def answer(self, counts, adjacency):

@@ -126,7 +126,10 @@ def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_
         assert (frame.loc[having(frame, "e"), "status"] != "ok").all()
 
 
-@pytest.mark.parametrize("name", WITHOUT_INTERVALS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow if name == "search" else ()) for name in WITHOUT_INTERVALS],
+)
 def test_a_model_without_intervals_says_in_print_what_is_known_of_support(name):
     network = bpm.declare(states={v: [0, 1] for v in "abce"}, cliques=[("a", "b"), ("b", "c"), ("c", "e")])
     model = learned(WITHOUT_INTERVALS[name], network)

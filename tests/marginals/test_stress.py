@@ -67,21 +67,21 @@ def random_graph(rng: np.random.Generator, spread: float, zeros: float):
 
 def cases():
     rng = np.random.default_rng(2718)
-    for length, fields in ((3, FIELDS), (10, FIELDS), (60, FIELDS), (300, FIELDS[2:3])):
+    for length, fields in ((3, FIELDS), (10, FIELDS), (60, FIELDS[2:3])):
         for coupling in (1.0, 30.0, 300.0, 5000.0):
             for field in fields:
                 yield conflicting_chain(length, coupling, field)
-    for length in (12, 60):
+    for length in (12,):
         for coupling in (300.0, 5000.0):
             for field in (20.0, 60.0, 150.0, 250.0, 345.0):
                 yield turning_chain(length, coupling, field)
-    for leaves, sizes in ((3, (2, 12)), (30, (2, 12)), (200, (2,))):
+    for leaves, sizes in ((3, (2, 12)), (30, (2, 12))):
         for strength in (0.5, 5.0, 100.0, 350.0, 3000.0):
             for states in sizes:
                 yield hub(leaves, states, strength, rng)
     for spread in (1.0, 50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 700.0, 10_000.0):
         for zeros in (0.0, 0.1, 0.3):
-            for _ in range(3):
+            for _ in range(2):
                 yield random_graph(rng, spread, zeros)
 
 
@@ -127,9 +127,9 @@ def test_the_linear_domain_is_right_or_refuses(force):
             np.testing.assert_allclose(found_mu, mu, rtol=0, atol=1e-11 + slack)
             np.testing.assert_allclose(found_product(direction), expected, rtol=0, atol=1e-10 + 20 * slack)
         wrong_without_check += _is_wrong_without_check(auto, theta, log_partition, mu)
-    assert refused > 50
-    assert accepted > 50
-    assert wrong_without_check > 10  # the check earns its keep
+    assert refused > 25
+    assert accepted > 25
+    assert wrong_without_check > 5  # the check earns its keep
 
 
 def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) -> bool:

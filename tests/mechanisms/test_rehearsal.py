@@ -62,11 +62,10 @@ MECHANISMS = """LaplaceStatistics GaussianStatistics ObjectivePerturbation Stabl
 PrivateLogisticRegression PrivateFrankWolfe PrivateFrankWolfe DPSGD SelectMeasure SelectMeasure"""
 
 
-@pytest.mark.parametrize("disabled", ["0", "1"])
-def test_releases_import_nothing_after_the_charge_and_ignore_a_disabled_compiler(disabled):
+def test_releases_import_nothing_after_the_charge_and_ignore_a_disabled_compiler():
     found = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env=os.environ | {"NUMBA_DISABLE_JIT": disabled},
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
         capture_output=True,
         text=True,
     )
@@ -85,7 +84,7 @@ def test_releases_compile_nothing_after_the_charge(tmp_path):
 
 def test_a_disabled_compiler_is_named_once():
     run = [sys.executable, "-c", "import bayesprivmrf, numba; print(numba.config.DISABLE_JIT)"]
-    for disabled, said in (("1", True), ("0", False), ("", False)):
+    for disabled, said in (("1", True), ("0", False)):
         given = os.environ | {"NUMBA_DISABLE_JIT": disabled}
         found = subprocess.run(run, env=given, capture_output=True, text=True, check=True)
         assert found.stdout == "0\n"

@@ -206,6 +206,7 @@ def test_only_declared_tables_are_measured():
     assert {frozenset(clique) for clique in inside.model.cliques} == {frozenset("ab"), *map(frozenset, "cd")}
 
 
+@pytest.mark.slow
 def test_a_model_is_kept_within_the_size_asked_for():
     variables = {f"v{i}": [0, 1, 2, 3] for i in range(7)}
     rng = np.random.default_rng(4)

@@ -245,13 +245,13 @@ def chain(variables: int, records: int) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_a_chain_of_120_variables_is_found():
-    data = chain(120, 4000)
+def test_a_chain_of_60_variables_is_found():
+    data = chain(60, 4000)
     found = SelectMeasure(rho=1.0).release(bpm.declare(states={name: [0, 1] for name in data}), data, rng=1)
-    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(119)}
+    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(59)}
     assert found.status == "converged"
     assert right <= {frozenset(edge) for edge in found.graph().edges}
-    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v90")):
+    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v50")):
         counts = pd.crosstab(data[pair[0]], data[pair[1]]).to_numpy() / 4000
         assert 0.5 * np.abs(found.solution.marginal(list(pair)).values - counts).sum() < 0.03, pair
 

@@ -90,6 +90,7 @@ def test_a_search_of_one_trial_is_that_trial():
     assert found.one_alone.epsilon == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_best_trial_is_that_of_the_highest_score():
     found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid={"learning_rate": [1e-6, 0.5]} | GRID).release(
         network(), frame(3000), rng=1

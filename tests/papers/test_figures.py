@@ -137,6 +137,7 @@ def test_a_graph_has_the_edges_and_the_coupling_of_its_law():
     assert (replace(source, seed=3).network().coupling != network.coupling).nnz
 
 
+@pytest.mark.slow
 def test_a_second_run_computes_nothing_and_gives_the_same(tiny, tmp_path, capsys):
     arguments = ("prising-fig1", "--quick", "--out", str(tmp_path / "out"), "--jobs", "1", "--json")
     assert json.loads(run(capsys, *arguments)[1])["figures"][0]["kept"] == 0
@@ -167,6 +168,7 @@ def test_another_seed_is_another_cell(tmp_path):
     assert compute(second, tmp_path, jobs=1, advance=lambda: None) != rows
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(tmp_path):
     cells = prising.cells_of("prising-fig1", TINY, {}, seed=4)
     (tmp_path / "one").mkdir()
@@ -175,6 +177,7 @@ def test_two_processes_give_what_one_gives(tmp_path):
     assert compute(cells, tmp_path / "two", jobs=2, advance=lambda: None) == alone
 
 
+@pytest.mark.slow
 def test_the_phase_change_and_the_gain_of_tight_constants_are_seen(tmp_path):
     scale = replace(TINY, nodes=400, repetitions=40, burn_in=100, betas=(0.5, 1.5))
     made = reproduce("prising-fig1", scale, {}, tmp_path, seed=1)
@@ -187,6 +190,7 @@ def test_the_phase_change_and_the_gain_of_tight_constants_are_seen(tmp_path):
     assert mse[1.5, "paper"] > 2 * mse[1.5, "tight"]
 
 
+@pytest.mark.slow
 def test_the_cost_of_privacy_falls_with_epsilon_and_is_about_the_estimate(files, tmp_path):
     published = find_networks([files])
     scale = replace(TINY, noise_draws=2000, wide_epsilons=(5.0, 100.0))
@@ -202,6 +206,7 @@ def test_the_cost_of_privacy_falls_with_epsilon_and_is_about_the_estimate(files,
     assert mse["tight", 100.0] < mse["paper", 100.0] / 4
 
 
+@pytest.mark.slow
 def test_a_figure_without_its_file_is_skipped_with_the_reason(tiny, tmp_path, capsys):
     out = tmp_path / "out"
     arguments = ("--quick", "--out", str(out), "--jobs", "1")

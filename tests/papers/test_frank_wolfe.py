@@ -71,6 +71,7 @@ def test_the_paper_steps_are_public_and_its_own():
     assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
 
 
+@pytest.mark.slow
 def test_the_paper_form_is_recovered_at_a_large_budget():
     W, _, codes, counts = pairwise_sample(13, (3, 2), 0.6, 10**6)
     fitted = PaperPairs(

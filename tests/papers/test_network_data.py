@@ -107,12 +107,12 @@ def test_made_up_blogs_are_two_blocs_of_the_blogs_size_and_a_seed_repeats_them()
 @pytest.mark.parametrize("beta", few([1.5, 0.6]))
 def test_outcomes_of_made_up_blogs_have_the_law_of_their_beta(beta):
     found = []
-    for seed in range(20):
+    for seed in range(8):
         data = simulated_blogs(seed, beta=beta)
         network = IsingNetwork.from_graph(data.graph, "degree-normalised")
         found.append(network.pseudo_likelihood_estimate(data.outcomes, "conservative", "liberal"))
-    # one estimate has a standard deviation of 0.12: the mean of twenty is off by 0.11 once in 2e4
-    assert sum(found) / len(found) == pytest.approx(beta, abs=0.11)
+    # one estimate has a standard deviation of 0.12: the mean of eight is off by 0.17 once in 2e4
+    assert sum(found) / len(found) == pytest.approx(beta, abs=0.17)
 
 
 ROWS = [

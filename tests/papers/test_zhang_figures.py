@@ -47,6 +47,7 @@ def test_table_1_has_slopes_and_the_errors_beside_them(tmp_path, monkeypatch, ca
     assert "Records at which the true graph was let out" in printed["finding"]
 
 
+@pytest.mark.slow
 def test_lower_bounds_are_kept_and_made_again_without_computing(tmp_path, monkeypatch, capsys):
     table, _, command = made_by_command("zhang-lower-bounds", tmp_path, monkeypatch, capsys)
     assert set(table["goal"]) == {"parameters", "structure"}
@@ -111,6 +112,7 @@ def test_growth_of_the_records_that_graphs_need_is_recovered_and_said():
     ) or (f"{mean:,.0f} for p = 24;" in zhang_findings.finding("zhang-table1", table))
 
 
+@pytest.mark.slow
 def test_graphs_need_fewer_records_by_margins_than_by_blocks():
     def needed(certificate):
         cell = zhang_cells.StructureCell(certificate=certificate, variables=6, repetitions=2, seed=1)

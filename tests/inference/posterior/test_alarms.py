@@ -230,6 +230,7 @@ def relaxed_score(rng, *, share, guess, least):
     return raise_alarms(gather(release), fit).numbers["pressed_score"]
 
 
+@pytest.mark.slow
 def test_relaxed_counts_that_end_short_of_the_share_of_zero_raise_no_alarm_under_the_right_prior():
     """Means of 200 scores, with standard errors of .09 and .07; zero's share is whole, though not its place."""
     rng, size = np.random.default_rng(7), 200

@@ -41,7 +41,8 @@ def test_a_million_records_converge():
 
 
 @pytest.mark.parametrize(
-    ("formulation", "size", "is_public"), [("auto", 10**12, True), ("log-linear", 5 * 10**11, False)]
+    ("formulation", "size", "is_public"),
+    [("auto", 10**12, True), pytest.param("log-linear", 5 * 10**11, False, marks=pytest.mark.slow)],
 )
 def test_a_trillion_records_have_intervals_as_wide_as_the_noise(formulation, size, is_public):
     release, truth = noisy(size, 4.0, total=size if is_public else None), tables(size)

@@ -115,7 +115,7 @@ def summed(formulation, totals, size=30_000, potentials=None):
         pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
         pytest.param(SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None, marks=pytest.mark.slow),
         (ZEROS, Laplace(0.5), 4, None, 1.5),
-        (TIED, Laplace(1.0), 2, (1, 3), 1.0),
+        pytest.param(TIED, Laplace(1.0), 2, (1, 3), 1.0, marks=pytest.mark.slow),
         (SCORED, Laplace(1.0), 2, None, 1.0),
         pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
     ],
@@ -187,7 +187,10 @@ def six_sweeps(formulation, law, size, *, is_followed):
     return zip(np.transpose(first), np.transpose(last), strict=True)
 
 
-@pytest.mark.parametrize(("law", "is_followed"), [(DiscreteLaplace(1.0), False), (Gaussian(6.0), True)])
+@pytest.mark.parametrize(
+    ("law", "is_followed"),
+    [pytest.param(DiscreteLaplace(1.0), False, marks=pytest.mark.slow), (Gaussian(6.0), True)],
+)
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales, potentials, records, N and noise from their joint law; six sweeps later they have it still.
 

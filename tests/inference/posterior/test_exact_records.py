@@ -37,10 +37,10 @@ def sampled(formulation, *, draws=4000, seed=1):
     ("model", "law", "alpha"),
     [
         (BINARY, DiscreteLaplace(0.5), 1.0),
-        (BINARY, DiscreteLaplace(6.0), 0.2),
-        (BINARY, Laplace(2.0), 5.0),
         (UNEQUAL, DiscreteLaplace(2.0), 0.4),
         (ZEROS, Gaussian(1.5), 1.0),
+        pytest.param(BINARY, DiscreteLaplace(6.0), 0.2, marks=pytest.mark.slow),
+        pytest.param(BINARY, Laplace(2.0), 5.0, marks=pytest.mark.slow),
     ],
 )
 def test_marginals_are_those_of_the_sum_over_all_tables(model, law, alpha):

@@ -158,6 +158,7 @@ def test_a_model_that_is_not_decomposable_is_refused_with_the_alternative():
 # The PyMC model.
 
 
+@pytest.mark.slow
 def test_the_model_can_be_read_and_extended():
     """Tables by the names of variables and states; their sums are N."""
     import pymc as pm
