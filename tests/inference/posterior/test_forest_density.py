@@ -223,10 +223,9 @@ def test_under_small_noise_every_integer_has_its_share_of_the_kernel(scale, nois
 def test_the_laplace_kernel_is_exact_and_its_force_smooth_only_near_the_kink():
     width = force_width(9)
     residuals = np.array([-30.0, -5, -1.3, -0.2, 0, 0.2, 1.3, 5, 30])
-    found = np.array([laplace_kernel(10.0 - r, 10.0, 4.0, 0.0, width) for r in residuals])
+    found = np.array([laplace_kernel(10.0 - r, 10.0, 4.0, 0.0, 1 / width) for r in residuals])
     assert found[:, 0] == pytest.approx(-np.abs(residuals) / 4)
     assert found[:, 1] == pytest.approx(np.clip(residuals / 4 / width, -1, 1) / 4)
     assert 0 < width <= 0.3
-    assert 10_000 * force_width(10_000) ** 3 / 20 == pytest.approx(
-        0.25
-    )  # variance that no step size takes back
+    # variance that no step size takes back
+    assert 10_000 * force_width(10_000) ** 3 / 20 == pytest.approx(0.25)
