@@ -6,7 +6,6 @@ import pytest
 import xarray as xr
 
 from bayesprivmrf.inference.posterior.results import diagnostics
-from bayesprivmrf.inference.posterior.results.convergence import convergence_of
 
 NUMBERS = 5
 KEPT = (-0.9, 0.0, 0.6, 0.99)
@@ -52,15 +51,15 @@ def test_all_numbers_at_once_have_the_diagnostics_of_arviz(form, chains, draws):
     numbers = SHAPES[form](autoregressions(chains, draws, seed=draws))
     numbers = numbers[..., np.ptp(numbers, axis=(0, 1)) > 0]
     assert numbers.size
-    for ours, theirs in zip(convergence_of(numbers), by_arviz(numbers), strict=True):
+    for ours, theirs in zip(diagnostics.convergence_of(numbers), by_arviz(numbers), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-10, nan_ok=True)
 
 
 def test_numbers_have_the_same_diagnostics_in_blocks(monkeypatch):
     numbers = autoregressions(4, 50, seed=3)
-    whole = convergence_of(numbers)
+    whole = diagnostics.convergence_of(numbers)
     monkeypatch.setattr("bayesprivmrf.inference.posterior.results.convergence._TOGETHER", 400)
-    for ours, theirs in zip(convergence_of(numbers), whole, strict=True):
+    for ours, theirs in zip(diagnostics.convergence_of(numbers), whole, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
