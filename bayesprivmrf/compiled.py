@@ -107,7 +107,7 @@ class EntryCompiler(Compiler):
         self.state.library.enable_object_caching()
         usual = codegen._library_class
         codegen._library_class = Part
-        # the compiler makes many objects that stay: to look for garbage among them takes a tenth of the time
+        # the compiler's objects stay, and to look for garbage among them takes a tenth of its time
         was_enabled = gc.isenabled()
         gc.disable()
         try:
@@ -364,7 +364,7 @@ def announce_compiling(silent: float = 1.0) -> None:
             if self.spent > silent:
                 self.is_announced = True
                 if is_watched():
-                    time_needed = "about 15 s on a free core, a minute on a busy machine"
+                    time_needed = "about 15 s on an idle core, a minute on a busy machine"
                     what = "compiling the marginals and the sampler, once after installation"
                     print(f"{what} ({time_needed}) ...", file=sys.stderr)
 

@@ -14,7 +14,7 @@ from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.registry import estimator, estimator_names
 from bayesprivmrf.kinds import is_own
 
-# most warm-up draws of a chain; a sampler of few draws takes as many
+# largest number of warm-up draws of a chain; a chain of fewer draws has as many warm-up draws as draws
 WARM_UP = 200
 # methods that ``compare`` has besides the estimators, and their printed names
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}

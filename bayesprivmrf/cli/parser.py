@@ -236,7 +236,7 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
     )
     add("--seed", type=at_least(0), help=seed)
-    draws = "draws of each chain of the posterior, 1000 by default, after at most 200 warm-up draws"
+    draws = "draws of each chain of the posterior, 1000 by default; if given, after at most 200 warm-up draws"
     add("--draws", type=at_least(1), help=draws)
     add("--chains", type=at_least(1), help="number of chains of the posterior, 4 by default")
 

@@ -185,7 +185,7 @@ class LatentCounts(_WithoutSmoothing):
         draws
             Number of draws to keep from each chain.
         tune
-            Number of tuning draws of each chain, which are discarded. With None 200 for nutpie, and 500 for PyMC and
+            Number of tuning draws of each chain, which are discarded. By default 200 for nutpie, and 500 for PyMC and
             for whole records.
         chains
             Number of chains.

@@ -21,7 +21,7 @@ Johnson and Neal 2014). If the target were the approximation, one trajectory wou
 Metropolis correction leaves the target unchanged, so the influence of the start shrinks with each of several
 trajectories.
 
-**Why each draw has a start of its own.** Trajectories that continued from the population of the previous draw would
+**Why each draw starts afresh.** Trajectories that continued from the population of the previous draw would
 not have the posterior as their distribution. Given the previous tables, that population is independent of the new
 tables, so a finite number of trajectories would leave a mixture of p(β | n) over earlier tables. The error of a fresh
 start has no memory, and the start is already close.

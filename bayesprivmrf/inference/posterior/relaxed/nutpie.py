@@ -70,7 +70,7 @@ def sample_with_nutpie(
     """
     import nutpie
 
-    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be found, and 200 is usual")
+    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be tuned, and 200 is usual")
     compiling, density, each = Clock(), formulation.density, formulation.operations_a_gradient
     model = _nutpie_model(density)
     stats = {"sampler": f"nutpie {nutpie.__version__}", "compile_seconds": compiling.seconds}
