@@ -122,6 +122,7 @@ class EntryCompiler(Compiler):
         return result
 
 
+# the compiler of `kept` and `kept_c_function`
 _ENTRY_COMPILER: Any = EntryCompiler if numba.version_info.short in _TESTED_NUMBA else Compiler
 
 

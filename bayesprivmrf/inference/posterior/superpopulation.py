@@ -52,9 +52,10 @@ from bayesprivmrf.model.tables import FloatArray
 
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
 _PARTS = 16
-# Steps of a trajectory that are tried in turn, and the mean acceptance at which the trial ends. Fair's survey takes
-# three; two are often accepted too, but leave populations that are slightly too narrow
+# Steps of a trajectory that are tried in turn. Fair's survey takes three; two are often accepted too, but leave
+# populations that are slightly too narrow
 _LEAPS = (3, 4, 6, 8, 12, 16, 24, 32)
+# Mean acceptance at which the trial ends
 _ACCEPTANCE = 0.8
 
 
