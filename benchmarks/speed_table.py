@@ -1,7 +1,7 @@
 """Speed of this checkout beside that of another one: the commands, the survey's posterior, the gradient, the tests.
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/speed_table.py --other ../other
-    ... --only "compare --quick" gradient --runs 1 --out /tmp/speed   # two rows, stored elsewhere
+    ... --only "compare --quick" gradient --runs 1 --out ../speed   # two rows, stored elsewhere
 
 Each checkout runs with its own interpreter, `.venv/bin/python`, and its own package. The checkouts take turns, run
 after run and with equal seeds, so that a change in the machine's speed meets both. A row gives the median of the runs

@@ -189,6 +189,10 @@ def relations(case: Case) -> list[Adjacency]:
     return [Adjacency.ADD_OR_REMOVE_ONE] if case.source is EveryRecord else ADJACENCIES
 
 
+LONG = ("StableStructure", "DPSGDSearch")
+"""Mechanisms whose replays take seconds: of one relation by default."""
+
+
 def every(is_slow: Callable[[str, Case, Adjacency], bool]) -> pytest.MarkDecorator:
     """Return all cases; some of them are for the slow tests."""
     return pytest.mark.parametrize(
@@ -236,12 +240,7 @@ def costs(
     return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
 
 
-def repeats_a_replay(name: str, case: Case, relation: Adjacency) -> bool:
-    """Whether a replay goes where that of another relation goes, or of a single trial of a search."""
-    return relation is not relations(case)[0] or name == "DPSGDSearch"
-
-
-@every(is_slow=repeats_a_replay)
+@every(is_slow=lambda name, case, relation: name in LONG and relation is not relations(case)[0])
 def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
     name, case, relation, monkeypatch
 ):

@@ -138,7 +138,8 @@ class BlockWhitening:
         groups
             Scale of each entry, shape (D,).
         """
-        root, size = np.sqrt(precision), precision.size
+        root = np.sqrt(precision)
+        size = precision.size
         if information.ndim == 1:
             places = [(k, k + 1, k, k + 1) for k in range(size)]
             basis = Blocks(np.array(places, dtype=np.int64).ravel(), 1 / root)
@@ -152,17 +153,10 @@ class BlockWhitening:
         factor = np.linalg.qr(np.sqrt(np.maximum(values, 0.0) + 1)[:, np.newaxis] * vectors.T, mode="r")
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
         bounds = [*starts.tolist(), size]
-        inside, turn, strength = np.zeros((size, size)), np.zeros((size, size)), np.ones(size)
-        for start, end in pairwise(bounds):
-            own = slice(start, end)
-            _, strength[own], right = np.linalg.svd(factor[:end, own], full_matrices=False)
-            inside[own, own] = right.T
-            left, _, right = np.linalg.svd(
-                (strength[own] * inside[own, own]).T @ np.linalg.inv(factor[own, own])
-            )
-            turn[own, own] = (left @ right).T
+        inside, turn, strength = _diagonal_parts(factor, bounds)
         mixing = strength[:, np.newaxis] * (inside.T @ np.linalg.solve(factor, turn)) - np.eye(size)
-        basis, diagonal = inside / root[:, np.newaxis], [(a, b, a, b) for a, b in pairwise(bounds)]
+        basis = inside / root[:, np.newaxis]
+        diagonal = [(start, end, start, end) for start, end in pairwise(bounds)]
         return cls(
             Blocks.of(basis, diagonal),
             Blocks.of(basis.T, diagonal),
@@ -171,6 +165,22 @@ class BlockWhitening:
             information=np.maximum(strength**2 - 1, 0.0),
             pulled=strength**2 * (inside.T @ (root * mode)),
         )
+
+
+def _diagonal_parts(factor: FloatArray, bounds: Sequence[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+    r"""Return U, V and :math:`(Λ + 1)^{1/2}`, given R and the ends of the blocks."""
+    inside = np.zeros_like(factor)
+    turn = np.zeros_like(factor)
+    strength = np.ones(len(factor))
+    for start, end in pairwise(bounds):
+        own = slice(start, end)
+        # R'R on the diagonal block, by the singular values of the columns of R
+        _, strength[own], right = np.linalg.svd(factor[:end, own], full_matrices=False)
+        inside[own, own] = right.T
+        # V is the rotation in the polar decomposition that makes the diagonal block of K symmetric
+        left, _, right = np.linalg.svd((strength[own] * inside[own, own]).T @ np.linalg.inv(factor[own, own]))
+        turn[own, own] = (left @ right).T
+    return inside, turn, strength
 
 
 def _strong_blocks(matrix: FloatArray, bounds: Sequence[int]) -> list[tuple[int, int, int, int]]:

@@ -168,8 +168,8 @@ class RoundsSolution(LearnedSolution):
         condition = conditions(domain, given, query)
         if of == "records" and condition:
             raise ArgumentError(
-                "`given` must be left out with of='records', because these intervals are of joint numbers; ask "
-                "of='population'."
+                "`given` must be left out with of='records', because these intervals are of joint numbers; "
+                "take of='population'."
             )
         scope = tuple(sorted(query))
         estimate = self._marginal_table(scope, condition)
