@@ -53,7 +53,10 @@ def marked[T](made: T, is_simulated: bool) -> T:
     """Return a table, frame or network made from a release, marked in its attributes if the noise was seeded."""
     if is_simulated:
         labeled: Any = made
-        attributes = labeled.graph if hasattr(made, "add_edge") else labeled.attrs
+        if hasattr(made, "add_edge"):
+            attributes = labeled.graph
+        else:
+            attributes = labeled.attrs
         attributes.update(simulated=1, privacy=SIMULATED)
     return made
 
@@ -87,14 +90,21 @@ class Card:
         def __getattr__(self, name: str) -> Any:
             """Raise an error for a missing attribute; it names the result that has the attribute, if any."""
             # Python also calls this after a property raised an AttributeError; the property raises it again
-            own = next((vars(base)[name] for base in type(self).__mro__ if name in vars(base)), None)
+            own = next(
+                (vars(base)[name] for base in type(self).__mro__ if name in vars(base)), None
+            )
             if own is not None:
                 return own.__get__(self, type(self))
             kind = type(self).__name__
             if name not in _ELSEWHERE:
-                raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+                raise AttributeError(
+                    f"{kind!r} object has no attribute {name!r}", name=name, obj=self
+                )
             has_solution = _ELSEWHERE[name] is _FIT and hasattr(type(self), "solution")
-            remedy = "its `solution` has it" if has_solution else _ELSEWHERE[name]
+            if has_solution:
+                remedy = "its `solution` has it"
+            else:
+                remedy = _ELSEWHERE[name]
             raise AttributeError(f"a {kind} has no `{name}`; {remedy}.")
 
     def __repr__(self) -> str:
@@ -112,7 +122,9 @@ class Card:
     def _repr_html_(self) -> str:
         problems, assumptions = (getattr(self, name, ()) for name in ("problems", "assumptions"))
         facts = [fact for fact in self._headline() if fact[0] != "problems"]
-        folded = "".join(_details(title, _table(own)) for title, own in self._folded().items() if own)
+        folded = "".join(
+            _details(title, _table(own)) for title, own in self._folded().items() if own
+        )
         return card_html(type(self).__name__, self._mark, facts, problems, assumptions, folded)
 
 
@@ -135,8 +147,14 @@ def card_html(
     """
     badge = "display:inline-block;border:1px solid;border-radius:3px;padding:0 4px;margin-left:6px"
     label = mark and f"<strong style='{badge}'>{_escaped(mark)}</strong>"
-    warned = f"<strong>Problems</strong>{_list(problems)}" if problems else ""
-    assumed = _details(f"Assumptions ({len(assumptions)})", _list(assumptions)) if assumptions else ""
+    if problems:
+        warned = f"<strong>Problems</strong>{_list(problems)}"
+    else:
+        warned = ""
+    if assumptions:
+        assumed = _details(f"Assumptions ({len(assumptions)})", _list(assumptions))
+    else:
+        assumed = ""
     return f"<div><strong>{_escaped(title)}</strong>{label}{_table(facts)}{warned}{assumed}{folded}</div>"
 
 
@@ -172,12 +190,17 @@ def stated(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def fit_headline(facts: Sequence[tuple[str, str]], stats: Mapping[str, Any]) -> list[tuple[str, str]]:
+def fit_headline(
+    facts: Sequence[tuple[str, str]], stats: Mapping[str, Any]
+) -> list[tuple[str, str]]:
     """Return the facts of a fit without its numbers, and with the number of records."""
     # a sentence about guarantees that do not add up is no number of the fit
     numbers = {name for name, _ in stated(stats)} - {"guarantees"}
     found = [fact for fact in facts if fact[0] not in numbers]
-    total, error = stats.get("estimated_total"), stats.get("total_standard_error")
+    total = stats.get("estimated_total")
+    error = stats.get("total_standard_error")
     if total is not None and error is not None:
-        found.append(("records", f"about {total:,.0f} ± {error:,.0f}" if error else f"{total:,.0f}"))
+        found.append(
+            ("records", f"about {total:,.0f} ± {error:,.0f}" if error else f"{total:,.0f}")
+        )
     return found

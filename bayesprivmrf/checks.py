@@ -61,7 +61,10 @@ def require(
     bayesprivmrf.errors.ArgumentError: `length` must be at least 2, got 1; declare a longer chain.
     """
     if not holds:
-        seen = got if isinstance(got, str) else repr(got)
+        if isinstance(got, str):
+            seen = got
+        else:
+            seen = repr(got)
         end = "" if remedy.endswith("?") else "."
         raise error(f"{_named(name)} must {must}, got {seen}{remedy and f'; {remedy}'}{end}")
 
@@ -114,12 +117,16 @@ def _number(name: str, value: Any, requirement: str) -> float:
     require(is_number, name, f"be {requirement}", _shown(value), "write a number")
     with contextlib.suppress(OverflowError):
         return float(value)
-    raise ArgumentError(f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one.")
+    raise ArgumentError(
+        f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one."
+    )
 
 
 def _shown(value: Any) -> str:
     """Return the text of a short value, and the type of any other, such as a whole table."""
-    return repr(value) if isinstance(value, str | bytes | Number | None) else kind_of(value)
+    if isinstance(value, str | bytes | Number | None):
+        return repr(value)
+    return kind_of(value)
 
 
 def kind_of(value: Any) -> str:
@@ -141,7 +148,9 @@ def _with_article(name: str) -> str:
     return f"an {name}" if is_vowel else f"a {name}"
 
 
-def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
+def positive_finite(
+    name: str, value: Any, remedy: str = "choose a finite number above zero"
+) -> float:
     """Return a number in (0, inf) as a float.
 
     Examples
@@ -183,8 +192,11 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
     try:
         low, high = ends
     except (TypeError, ValueError):
-        raise ArgumentError(f"`{name}` must be {must}, got {_shown(value)}; write two numbers.") from None
-    low, high = _number(name, low, must), _number(name, high, must)
+        raise ArgumentError(
+            f"`{name}` must be {must}, got {_shown(value)}; write two numbers."
+        ) from None
+    low = _number(name, low, must)
+    high = _number(name, high, must)
     is_ordered = -math.inf < low < high < math.inf
     require(is_ordered, name, "be finite with low < high", (low, high), "put the lower one first")
     return low, high
@@ -198,9 +210,14 @@ def at_least(name: str, value: Any, least: float, *, finite: bool = True) -> flo
     >>> at_least("ridge", 0, 0)
     0.0
     """
-    requirement = f"at least {least:g} and finite" if finite else f"at least {least:g}"
+    if finite:
+        requirement = f"at least {least:g} and finite"
+    else:
+        requirement = f"at least {least:g}"
     number = _number(name, value, requirement)
-    require(number >= least and (number < math.inf or not finite), name, f"be {requirement}", number)
+    require(
+        number >= least and (number < math.inf or not finite), name, f"be {requirement}", number
+    )
     return number
 
 
@@ -225,26 +242,37 @@ def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray
         array = np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0, dtype=object)
-    seen, remedy = _shown(value), ""
+    seen = _shown(value)
+    remedy = ""
     if array.dtype.kind == "U":
-        seen, remedy = "text", "convert it to numbers, without separators of thousands as in 1,410"
+        seen = "text"
+        remedy = "convert it to numbers, without separators of thousands as in 1,410"
     require(array.dtype.kind in "biuf", name, "be an array of numbers", seen, remedy)
     return array
 
 
 def refuse_masked(name: str, value: Any) -> None:
     """Raise an ArgumentError for a masked array, whose fill value would be read as a number."""
-    items = value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, list | tuple):
+        items = value
+    else:
+        items = [value]
     is_masked = any(isinstance(item, np.ma.MaskedArray) for item in items)
     must = "not be a masked array, whose fill values are not measurements"
     require(
-        not is_masked, name, must, "one", "replace the masked entries with `filled(...)`, or leave them out"
+        not is_masked,
+        name,
+        must,
+        "one",
+        "replace the masked entries with `filled(...)`, or leave them out",
     )
 
 
 def _named(name: str) -> str:
     """Return an argument's name in backticks, and a phrase that describes a value unchanged."""
-    return f"`{name}`" if not set(name) & {" ", "`"} else name
+    if not set(name) & {" ", "`"}:
+        return f"`{name}`"
+    return name
 
 
 def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
@@ -255,18 +283,24 @@ def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
     None.
     """
     # a library that was never imported cannot have made the value
-    pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
+    pandas = sys.modules.get("pandas")
+    xarray = sys.modules.get("xarray")
     if pandas is not None and isinstance(value, pandas.Series | pandas.DataFrame):
         indexes = value.axes
     elif xarray is not None and isinstance(value, xarray.DataArray):
-        indexes = [value.coords[dim].to_index() if dim in value.coords else dim for dim in value.dims]
+        indexes = [
+            value.coords[dim].to_index() if dim in value.coords else dim for dim in value.dims
+        ]
     else:
         return None
     sides: list[list[tuple[Any, Any]]] = []
     for index in indexes:
         if not hasattr(index, "get_level_values"):
             sides.append([(index, None)])
-        elif (getattr(index, "start", None), getattr(index, "step", None)) == (0, 1):  # a RangeIndex
+        elif (getattr(index, "start", None), getattr(index, "step", None)) == (
+            0,
+            1,
+        ):  # a RangeIndex
             sides.append([(index.name, range(len(index)))])
         else:
             # pandas could mistake the name of a level for its number
@@ -281,24 +315,31 @@ def is_labeled(value: Any) -> bool:
     if isinstance(value, list | tuple):
         # one item of each type: a list may hold millions of numbers
         kinds = {type(item): item for item in value}
-        return any(not isinstance(item, list | tuple) and is_labeled(item) for item in kinds.values())
+        return any(
+            not isinstance(item, list | tuple) and is_labeled(item) for item in kinds.values()
+        )
     sides = sides_of(value)
     if sides is None:  # data frames of every library have named columns
-        return isinstance(value, Mapping) or any(hasattr(type(value), n) for n in ("columns", "column_names"))
+        return isinstance(value, Mapping) or any(
+            hasattr(type(value), n) for n in ("columns", "column_names")
+        )
     return any(isinstance(labels, list) for side in sides for _, labels in side)
 
 
 def same_labels(values: Iterable[Any]) -> bool:
     """Return True if all Series among some values have the same index in the same order, whatever its name."""
     indexes = [
-        [[*(own or ())] for side in sides for _, own in side] for sides in map(sides_of, values) if sides
+        [[*(own or ())] for side in sides for _, own in side]
+        for sides in map(sides_of, values)
+        if sides
     ]
     return all(own == indexes[0] for own in indexes[1:])
 
 
 def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
     """Return a value without labels as an array of numbers; see `number_array`."""
-    must, seen = "be a plain array, which is read by position", f"a {type(value).__name__} with labels"
+    must = "be a plain array, which is read by position"
+    seen = f"a {type(value).__name__} with labels"
     require(not is_labeled(value), name, must, seen, "put it in order and give `.to_numpy()`")
     return number_array(name, value, dtype)
 
@@ -308,7 +349,8 @@ def refuse_axes(name: str, value: Any) -> None:
 
     Labels would be ignored, although they may list the states in another order.
     """
-    must, seen = "be a plain array, which is read by position", f"a {type(value).__name__}"
+    must = "be a plain array, which is read by position"
+    seen = f"a {type(value).__name__}"
     require(sides_of(value) is None, name, must, seen, "put it in order and give `.to_numpy()`")
 
 
@@ -318,7 +360,8 @@ def file_path(name: str, value: Any) -> Path:
         path = Path(os.fsdecode(value))
         is_path = path.name and b"\0" not in os.fsencode(path)
     except (TypeError, ValueError):
-        path, is_path = Path(), False
+        path = Path()
+        is_path = False
     require(is_path, name, "be the path of a file", repr(value), "write its name")
     return path
 
@@ -331,7 +374,9 @@ def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
         )
 
 
-def whole_number(name: str, value: Any, least: int = 0, most: int | None = None, *, remedy: str = "") -> int:
+def whole_number(
+    name: str, value: Any, least: int = 0, most: int | None = None, *, remedy: str = ""
+) -> int:
     """Return a whole number between two limits, both included, as an int.
 
     Examples
@@ -348,7 +393,10 @@ def whole_number(name: str, value: Any, least: int = 0, most: int | None = None,
     if most is None and is_whole and value > largest:
         most = largest
     is_inside = is_whole and least <= value <= (value if most is None else most)
-    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    if most is None:
+        limits = f"of at least {least}"
+    else:
+        limits = f"from {least} to {most}"
     require(is_inside, name, f"be a whole number {limits}", _shown(value), remedy)
     return int(value)
 
@@ -364,7 +412,10 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -
     """
     *others, last = map(repr, choices)
     is_known = isinstance(value, str) and value in choices
-    hint = nearest(value, choices) if isinstance(value, str) and not is_known else ""
+    if isinstance(value, str) and not is_known:
+        hint = nearest(value, choices)
+    else:
+        hint = ""
     require(is_known, name, f"be {', '.join(others)} or {last}", _shown(value), hint or remedy)
     return value
 
@@ -378,7 +429,9 @@ def nearest(word: str, known: Iterable[str]) -> str:
     "did you mean 'degree'?"
     """
     close = difflib.get_close_matches(word, list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else ""
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return ""
 
 
 def truth(name: str, value: Any) -> bool:
@@ -396,7 +449,9 @@ def generator(rng: Any) -> np.random.Generator:
             return np.random.default_rng(rng)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
         pass
-    raise ArgumentError(f"`rng` must be a seed of at least 0 or a numpy Generator, got {_shown(rng)}.")
+    raise ArgumentError(
+        f"`rng` must be a seed of at least 0 or a numpy Generator, got {_shown(rng)}."
+    )
 
 
 class NamedSettings:
@@ -423,7 +478,9 @@ def _settings(made: type) -> dict[str, inspect.Parameter]:
 
 def _needed(made: type) -> str:
     """Return the settings without a default, as arguments."""
-    return ", ".join(f"{name}=..." for name, one in _settings(made).items() if one.default is one.empty)
+    return ", ".join(
+        f"{name}=..." for name, one in _settings(made).items() if one.default is one.empty
+    )
 
 
 if TYPE_CHECKING:

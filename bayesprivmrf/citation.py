@@ -44,11 +44,16 @@ def citation(*results: Any) -> str:
     """
     from importlib.metadata import version
 
-    from bayesprivmrf.checks import kind_of, require  # loads NumPy, which the package's import does not
+    from bayesprivmrf.checks import (
+        kind_of,
+        require,
+    )  # loads NumPy, which the package's import does not
 
-    known, keys = _entries(), ["bayesprivmrf"]
+    known = _entries()
+    keys = ["bayesprivmrf"]
     for result in results:
-        must, seen = "be releases, estimates, solutions or posteriors", kind_of(result)
+        must = "be releases, estimates, solutions or posteriors"
+        seen = kind_of(result)
         is_result = hasattr(result, "provenance") or hasattr(result, "references")
         require(is_result and not isinstance(result, type), "results", must, seen)
         provenance = getattr(result, "provenance", None)

@@ -153,7 +153,9 @@ def _load_or_forget(self: Any, *given: Any) -> Any:
     try:
         return _load_overload(self, *given)
     except Exception as error:
-        if isinstance(error, MemoryError) or not self._py_func.__module__.startswith(f"{_PACKAGE}."):
+        if isinstance(error, MemoryError) or not self._py_func.__module__.startswith(
+            f"{_PACKAGE}."
+        ):
             raise
         try:
             self.flush()
@@ -196,11 +198,16 @@ def checksum(*functions: Any) -> int:
 
 def reached_sources(*functions: Any) -> tuple[set[str], set[str]]:
     """Return the files that some functions reach through their globals, and the numbers that they name, as text."""
-    files, values = set(), set()
-    waiting, seen = list(functions), set()
+    files = set()
+    values = set()
+    waiting = list(functions)
+    seen = set()
     while waiting:
         item = waiting.pop()
-        function = item.py_func if isinstance(item, Dispatcher) else item
+        if isinstance(item, Dispatcher):
+            function = item.py_func
+        else:
+            function = item
         if id(function) in seen:
             continue
         seen.add(id(function))
@@ -230,7 +237,9 @@ def _names(code: CodeType) -> set[str]:
 @cache
 def _crc_of(file: str) -> int:
     path = Path(file)
-    return zlib.crc32(path.read_bytes()) if path.exists() else 0
+    if path.exists():
+        return zlib.crc32(path.read_bytes())
+    return 0
 
 
 def _with_checksum(function: Any) -> FunctionType:
@@ -239,9 +248,14 @@ def _with_checksum(function: Any) -> FunctionType:
         raise TypeError(f"{function.__qualname__} must not close over variables to be kept.")
     code = function.__code__.replace(co_freevars=("checksum",))
     closed = FunctionType(
-        code, function.__globals__, function.__name__, function.__defaults__, (CellType(checksum(function)),)
+        code,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        (CellType(checksum(function)),),
     )
-    closed.__qualname__, closed.__module__ = function.__qualname__, function.__module__
+    closed.__qualname__ = function.__qualname__
+    closed.__module__ = function.__module__
     closed.__doc__ = function.__doc__
     return closed
 
@@ -264,12 +278,14 @@ def _arrays_at(typingctx: Any, where: Any, kinds: Any) -> Any:
     found = types.Tuple([kind.instance_type for kind in kinds])
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        numbers, arrays = builder.bitcast(args[0], cgutils.intp_t.as_pointer()), []
+        numbers = builder.bitcast(args[0], cgutils.intp_t.as_pointer())
+        arrays = []
         for k, kind in enumerate(found):
             address, *lengths = (
                 builder.load(cgutils.gep_inbounds(builder, numbers, 3 * k + j)) for j in range(3)
             )
-            array, size = context.make_array(kind)(context, builder), cgutils.intp_t(kind.dtype.bitwidth // 8)
+            array = context.make_array(kind)(context, builder)
+            size = cgutils.intp_t(kind.dtype.bitwidth // 8)
             populate_array(
                 array,
                 data=builder.inttoptr(address, array.data.type),

@@ -61,7 +61,10 @@ class _Message:
     def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
         problem = args[0] if args else ""
         super().__init__(*([f"{problem}; {remedy}."] if remedy else args))
-        self.at_command_line = f"{problem}; {option}." if option else str(self)
+        if option:
+            self.at_command_line = f"{problem}; {option}."
+        else:
+            self.at_command_line = str(self)
 
     def __str__(self) -> str:
         # names that a message quotes may come from a forged file
@@ -167,7 +170,10 @@ class UnfinishedSaveWarning(BayesPrivMRFWarning):
 # 3.13 does not take the whole name of a file for a prefix of itself, so that the suffix is left out.
 _NOT_THE_CALLERS = (
     f"{Path(__file__).parent}{os.sep}",
-    *(str(module.__file__).removesuffix(".py") for module in (functools, contextlib, importlib, lazy_loader)),
+    *(
+        str(module.__file__).removesuffix(".py")
+        for module in (functools, contextlib, importlib, lazy_loader)
+    ),
 )
 
 
@@ -201,7 +207,9 @@ def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
     def attribute(name: str) -> Any:
         if name in names:
             # an AttributeError would lose its message in `from module import name`
-            raise ImportError(f"{module}.{name} is no longer part of the package; it is in {names[name]}.")
+            raise ImportError(
+                f"{module}.{name} is no longer part of the package; it is in {names[name]}."
+            )
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return attribute

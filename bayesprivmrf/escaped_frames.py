@@ -50,7 +50,9 @@ class _EscapedFrame(pd.DataFrame):
 
     def _repr_html_(self) -> str | None:
         found = super()._repr_html_()
-        return None if found is None else printable(found, keeps_lines=True)
+        if found is None:
+            return None
+        return printable(found, keeps_lines=True)
 
     def to_string(self, buf: Any = None, **settings: Any) -> Any:
         """Return the frame as text, or write it to `buf`; settings are those of pandas."""

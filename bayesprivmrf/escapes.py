@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 
 # Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing
-CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str, *, keeps_lines: bool = False) -> str:

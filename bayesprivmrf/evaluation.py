@@ -111,11 +111,14 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.record_mechanisms import checked_redirect, redirect_codes
 
     order = "the order is holdout_log_likelihood(estimate, data)"
-    judged: Any = estimate if isinstance(estimate, Posterior) else _distribution("estimate", estimate, order)
+    judged: Any = (
+        estimate if isinstance(estimate, Posterior) else _distribution("estimate", estimate, order)
+    )
     model = judged.specification
     given = {"missing": missing, "other": other}
     redirects = {
-        name: redirect_codes(name, checked_redirect(name, own), model) for name, own in given.items()
+        name: redirect_codes(name, checked_redirect(name, own), model)
+        for name, own in given.items()
     }
     counts = count_tables(model, data, **redirects, rows=Counts.of(count, model.domain.variables))
     require(counts.records != 0, "data", "hold at least one record to evaluate on", "none")
@@ -129,7 +132,9 @@ def holdout_log_likelihood(
         # the predictive probability is a mean over about 500 draws
         scores = log_predictive(judged._draws, records.codes.astype(np.int64), 500)
         return float(np.average(scores, weights=records.counts))
-    return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
+    return _expectation(
+        judged.potentials.flat, counts.flat / counts.records
+    ) - _exact_log_partition(judged)
 
 
 def compare(
@@ -177,10 +182,15 @@ def compare(
     instance_of("methods", methods, Mapping, "be a mapping from name to solution")
     judged: dict[str, Any] = {name: _judged(estimate) for name, estimate in methods.items()}
     for name, solution in judged.items():
-        must, seen = "map names to solutions, posteriors or learned models", kind_of(methods[name])
-        require(solution is not None, "methods", must, f"{seen} for {name!r}", "fit a release first")
+        must = "map names to solutions, posteriors or learned models"
+        seen = kind_of(methods[name])
+        require(
+            solution is not None, "methods", must, f"{seen} for {name!r}", "fit a release first"
+        )
     columns = ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
-    table = pd.DataFrame(math.nan, index=pd.Index(list(methods), name="method"), columns=columns[:3])
+    table = pd.DataFrame(
+        math.nan, index=pd.Index(list(methods), name="method"), columns=columns[:3]
+    )
     given = {"missing": missing, "other": other, "count": count}
     # a model that is too large for an exact score keeps its NaN
     for name, solution in judged.items():
@@ -194,7 +204,10 @@ def compare(
     table["status"] = [solution.status.value for solution in judged.values()]
     is_reference = [_is_unprotected(solution) for solution in judged.values()]
     if any(is_reference) or _is_unprotected(truth):
-        against = f"against {UNPROTECTED} data" if _is_unprotected(truth) else ""
+        if _is_unprotected(truth):
+            against = f"against {UNPROTECTED} data"
+        else:
+            against = ""
         table["note"] = [UNPROTECTED if own else against for own in is_reference]
     if "note" in table or holdout is not None:
         table.attrs["privacy"] = UNPROTECTED
@@ -246,7 +259,9 @@ def _exact_log_partition(solution: Solution) -> float:
     if solution.inference == "exact":
         return solution.log_partition
     model = solution.specification
-    return marginal_engine(model.cardinalities, model.scopes).log_partition(solution.potentials.flat)
+    return marginal_engine(model.cardinalities, model.scopes).log_partition(
+        solution.potentials.flat
+    )
 
 
 def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:
@@ -259,7 +274,8 @@ def _expressed_in(
     model: ModelSpecification, solution: Solution
 ) -> tuple[tuple[tuple[int, ...], ...], FloatArray]:
     """Return scopes and potentials of a solution in another model's variable positions and state codes."""
-    theirs, domain = solution.specification, model.domain
+    theirs = solution.specification
+    domain = model.domain
     if set(theirs.domain.variables) != set(domain.variables):
         raise ModelError("both distributions must be over the same variables.")
     codes = {}
@@ -269,5 +285,7 @@ def _expressed_in(
             raise ModelError(f"both distributions must have the same states of {variable!r}.")
         codes[variable] = [theirs.domain.code(variable, label) for label in labels]
     scopes = tuple(tuple(map(domain.index, clique)) for clique in theirs.cliques)
-    tables = [solution.potentials[c][np.ix_(*(codes[v] for v in c))].ravel() for c in theirs.cliques]
+    tables = [
+        solution.potentials[c][np.ix_(*(codes[v] for v in c))].ravel() for c in theirs.cliques
+    ]
     return scopes, np.concatenate([np.zeros(0), *tables])

@@ -85,7 +85,9 @@ def interrupted_by() -> str | None:
 def stopped_details() -> dict[str, Any]:
     """Return the status and the cause as details of an interrupted release; nothing for any other release."""
     name = interrupted_by()
-    return {} if name is None else {"status": "stopped early", INTERRUPTED_BY: name}
+    if name is None:
+        return {}
+    return {"status": "stopped early", INTERRUPTED_BY: name}
 
 
 # failures from outside, which a second call may survive

@@ -35,7 +35,8 @@ class Kinds[T]:
     """
 
     def __init__(self, group: str, word: str = "kind") -> None:
-        self.group, self.word = group, word
+        self.group = group
+        self.word = word
         self._known: dict[str, type[T]] = {}
 
     def add(self, kind: str, made: type[T]) -> None:
@@ -76,7 +77,9 @@ class Kinds[T]:
                 except Exception as error:
                     what = f"{point.value!r}, which provides the {self.word} {kind!r}, cannot be imported"
                     reason = f"{type(error).__name__}: {error}"
-                    raise BayesPrivMRFError(f"{what} ({reason}); correct or remove the package.") from error
+                    raise BayesPrivMRFError(
+                        f"{what} ({reason}); correct or remove the package."
+                    ) from error
         return self._known.get(kind)
 
 

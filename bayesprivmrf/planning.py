@@ -83,7 +83,9 @@ def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.
     frame = frame.drop(columns=[name for name in optional if frame[name].isna().to_numpy().all()])
     if total is None:
         return frame.drop(columns="smallest_coupling")
-    frame.insert(list(frame).index("noise_sd") + 1, "relative_noise", frame["noise_sd"] / max(total, 1.0))
+    frame.insert(
+        list(frame).index("noise_sd") + 1, "relative_noise", frame["noise_sd"] / max(total, 1.0)
+    )
     return frame
 
 
@@ -121,7 +123,9 @@ def possible_cells(specification: ModelSpecification) -> np.ndarray:
 
 
 def noise_preview(
-    specification: ModelSpecification, noise: Sequence[NoiseDistribution], total: float | None = None
+    specification: ModelSpecification,
+    noise: Sequence[NoiseDistribution],
+    total: float | None = None,
 ) -> pd.DataFrame:
     r"""Return the noise of each table, and the number of records that would exceed it.
 
@@ -153,7 +157,9 @@ def noise_preview(
 
     cells = possible_cells(specification)
     deviations = np.array([law.standard_deviation for law in noise], dtype=float)
-    frame = pd.DataFrame({"clique": pd.Series(list(specification.cliques), dtype=object), "cells": cells})
+    frame = pd.DataFrame(
+        {"clique": pd.Series(list(specification.cliques), dtype=object), "cells": cells}
+    )
     # the noise is to be at most a tenth of the count of an even cell
     frame = frame.assign(noise_sd=deviations, records_needed=np.ceil(cells * deviations / 0.1))
     if total is not None:
@@ -254,7 +260,11 @@ def even_answer(query: BoundQuery, total: float) -> float:
     """Return the mean answer of a query to evenly spread records; NaN for a query with negative weights."""
     if query.matrix.data.min(initial=0) < 0:
         return float("nan")
-    return total * sum(float(block.sum()) / block.shape[1] for block in query.blocks) / max(len(query), 1)
+    return (
+        total
+        * sum(float(block.sum()) / block.shape[1] for block in query.blocks)
+        / max(len(query), 1)
+    )
 
 
 def drowned_queries(

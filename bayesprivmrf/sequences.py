@@ -105,10 +105,14 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     """
     import pandas as pd
 
-    chain, model = _chain(fit), fit.specification
+    chain = _chain(fit)
+    model = fit.specification
     if chain.end is None:
-        raise ModelError("the chain's records have one length; declare it by markov_chain(..., end='<end>').")
-    code, starts = chain.end, list(model.offsets)
+        raise ModelError(
+            "the chain's records have one length; declare it by markov_chain(..., end='<end>')."
+        )
+    code = chain.end
+    starts = list(model.offsets)
 
     def shares(flat: FloatArray) -> FloatArray:
         ended = np.zeros((*flat.shape[:-1], len(chain.positions) + 1))
@@ -127,7 +131,9 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, range(len(chain.cliques)))
 
 
-def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
+def stationary_law(
+    fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None
+) -> pd.DataFrame:
     """Return the stationary distribution; parameters and columns are those of `transition_matrix`.
 
     Returns
@@ -158,7 +164,8 @@ def hitting_times(
         Steps, one row for each initial state; 0 from the target itself. Rows of a `NoiseAwareMAP` are ``"doubtful"``
         if the normal interval of the reciprocal of the time reaches 0, so that the time has no upper bound.
     """
-    chain, model = _chain(fit, is_first_order=True), fit.specification
+    chain = _chain(fit, is_first_order=True)
+    model = fit.specification
     code = model.domain.code(model.domain.variables[chain.positions[0]], target)
     if code == chain.end:
         raise ArgumentError(
@@ -177,7 +184,9 @@ def hitting_times(
     return _table(fit, prob, step, reached, ["from"])
 
 
-def sojourn_times(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
+def sojourn_times(
+    fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None
+) -> pd.DataFrame:
     """Return the mean length of a stay in each state, steps; parameters are those of `transition_matrix`.
 
     Returns
@@ -206,9 +215,12 @@ def _table(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    chain, model, is_matrix = _chain(fit), fit.specification, len(names) > 1
+    chain = _chain(fit)
+    model = fit.specification
+    is_matrix = len(names) > 1
     window = _window(model.shares_transitions, chain, step)
-    clique, states = chain.cliques[window], model.cardinalities[chain.positions[0]]
+    clique = chain.cliques[window]
+    states = model.cardinalities[chain.positions[0]]
     scope = chain.positions[window : window + chain.order + 1]
     codes = np.array([code for code in range(states) if code != chain.end])
     pasts = np.arange(states**chain.order).reshape((states,) * chain.order)
@@ -220,7 +232,9 @@ def _table(
         tables = cells.reshape(*flat.shape[:-1], *model.shapes[clique])
         rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, states)
         sums = rows.sum(axis=-1, keepdims=True)
-        return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)  # nobody begins with the end
+        return np.divide(
+            rows, sums, out=np.zeros_like(rows), where=sums > 0
+        )  # nobody begins with the end
 
     def of_matrix(matrix: FloatArray) -> FloatArray:
         # rows of the states before the end, conditional on going on unless the matrix itself is asked for
@@ -231,16 +245,25 @@ def _table(
         return function(rows / rows.sum(axis=-1, keepdims=True))
 
     asked = ChainFunction(
-        part=conditional, part_of_rows=lambda rows, law, matrix: matrix, function=of_matrix, is_share=is_share
+        part=conditional,
+        part_of_rows=lambda rows, law, matrix: matrix,
+        function=of_matrix,
+        is_share=is_share,
     )
     labels = list(model.domain.states[chain.positions[0]])
     order = chain.order if names[0] == "from" else 1
-    titles = list(names) if order == 1 else [*(f"from {k + 1}" for k in range(order)), *names[1:]]
+    if order == 1:
+        titles = list(names)
+    else:
+        titles = [*(f"from {k + 1}" for k in range(order)), *names[1:]]
     levels = [[labels[code] for code in codes]] * (len(titles) - is_matrix) + [labels] * is_matrix
     index = pd.MultiIndex.from_product(levels, names=titles)
     if len(titles) == 1:
         index = index.get_level_values(0)
-    windows = range(len(chain.cliques)) if model.shares_transitions else [window]
+    if model.shares_transitions:
+        windows = range(len(chain.cliques))
+    else:
+        windows = [window]
     return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, windows)
 
 
@@ -249,12 +272,19 @@ def _framed(
 ) -> pd.DataFrame:
     """Return the table of estimates and bounds, with assumptions as marks unless all its windows were measured."""
     values, lower, upper, own = bounds
-    model, evidence, marks = fit.specification, fit._evidence, [*own]
+    model = fit.specification
+    evidence = fit._evidence
+    marks = [*own]
     cliques = chain_of(model).cliques
     if evidence is not None:
-        marks += [mark for w in windows for mark in variable_marks(evidence, model.scopes[cliques[w]])]
+        marks += [
+            mark for w in windows for mark in variable_marks(evidence, model.scopes[cliques[w]])
+        ]
     is_point = bool(np.isnan(lower).any())
-    status = point_status(fit.status) if is_point else fit.status
+    if is_point:
+        status = point_status(fit.status)
+    else:
+        status = fit.status
     return interval_frame(
         values,
         lower,
@@ -285,7 +315,9 @@ def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
     count = len(chain.cliques)
     if shares_transitions:
         if step is not None:
-            raise ArgumentError("`step` must be left out where all steps share one matrix of transitions.")
+            raise ArgumentError(
+                "`step` must be left out where all steps share one matrix of transitions."
+            )
         return 0
     if step is None:
         raise ArgumentError(

@@ -34,11 +34,15 @@ def draw(epsilon: float, target: Path) -> None:
     model = fair_survey_declaration().specification
     rng = np.random.default_rng(RELEASE_SEED)
     release = LaplaceStatistics(epsilon=epsilon).release(model, fair_survey_records(), rng=rng)
-    posterior = LatentCounts().fit(release, rng=FIT_SEED, draws=DRAWS, chains=CHAINS, progress_bar=False)
+    posterior = LatentCounts().fit(
+        release, rng=FIT_SEED, draws=DRAWS, chains=CHAINS, progress_bar=False
+    )
     found = {}
     for name, values in posterior.tree["posterior"].to_dataset().data_vars.items():
         numbers = values.values.reshape(*values.shape[:2], -1)
-        errors = az.mcse(xr.Dataset({"value": (("chain", "draw", "number"), numbers)}), method="mean")
+        errors = az.mcse(
+            xr.Dataset({"value": (("chain", "draw", "number"), numbers)}), method="mean"
+        )
         found[f"{name}, mean"] = numbers.mean(axis=(0, 1))
         found[f"{name}, error"] = errors["value"].values
     np.savez(target, **found)
@@ -46,7 +50,8 @@ def draw(epsilon: float, target: Path) -> None:
 
 def compared(first: Path, second: Path) -> tuple[int, float, float]:
     """Return how many numbers there are, the largest difference in errors, and the root mean square of all."""
-    ours, theirs = np.load(first), np.load(second)
+    ours = np.load(first)
+    theirs = np.load(second)
     differences = []
     for key in ours.files:
         if not key.endswith(", mean"):
@@ -62,7 +67,9 @@ def compared(first: Path, second: Path) -> tuple[int, float, float]:
 def main() -> int:
     """Print one row for each epsilon; the exit status is 1 if a mean moved."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--other", type=Path, help="root of the other checkout, with an environment in .venv")
+    parser.add_argument(
+        "--other", type=Path, help="root of the other checkout, with an environment in .venv"
+    )
     parser.add_argument("--draw", nargs=2, metavar=("EPSILON", "FILE"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.draw is not None:
@@ -73,9 +80,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         for epsilon in EPSILONS:
             files = []
-            for name, root in (("this", Path(__file__).parents[1]), ("other", options.other.resolve())):
+            for name, root in (
+                ("this", Path(__file__).parents[1]),
+                ("other", options.other.resolve()),
+            ):
                 files.append(Path(folder) / f"{name}-{epsilon}.npz")
-                python = sys.executable if name == "this" else str(root / ".venv" / "bin" / "python")
+                if name == "this":
+                    python = sys.executable
+                else:
+                    python = str(root / ".venv" / "bin" / "python")
                 command = [python, __file__, "--draw", str(epsilon), str(files[-1])]
                 subprocess.run(command, check=True, cwd=root)
             size, largest, spread = compared(*files)

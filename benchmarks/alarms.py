@@ -39,7 +39,14 @@ SETTINGS = {
     "sticky": ((6, 4, 1_000, 0.3), (6, 3, 500, 1.0)),
     "weak": ((6, 3, 1_000, 0.3), (6, 3, 1_000, 1.0)),
 }
-SCORES = ("total_score", "pressed_score", "prior_fit_score", "prior_fit_open", "learned_score", "margin_tail")
+SCORES = (
+    "total_score",
+    "pressed_score",
+    "prior_fit_score",
+    "prior_fit_open",
+    "learned_score",
+    "margin_tail",
+)
 ALARMS = (
     "contradicts",
     "small cells hold",
@@ -72,15 +79,19 @@ def released(
     """True probabilities of the pairs, flat, and a release."""
     settings = (length, states, records, round(1000 * epsilon), index)
     rng = np.random.default_rng([SEED, list(SETTINGS).index(truth), *settings])
-    rows, margin = rows_of(truth, length, states, rng), rng.dirichlet(np.full(states, 3.0))
-    now, law = rng.choice(states, records, p=margin), DiscreteLaplace((length - 1) / epsilon)
-    pairs, tables = [], {}
+    rows = rows_of(truth, length, states, rng)
+    margin = rng.dirichlet(np.full(states, 3.0))
+    now = rng.choice(states, records, p=margin)
+    law = DiscreteLaplace((length - 1) / epsilon)
+    pairs = []
+    tables = {}
     for t, row in enumerate(rows):
         pairs.append(margin[:, np.newaxis] * row)
         margin = pairs[-1].sum(axis=0)
         later = (rng.random((records, 1)) > row[now].cumsum(axis=1)[:, :-1]).sum(axis=1)
         counts = np.bincount(now * states + later, minlength=states**2).reshape(states, states)
-        tables[t, t + 1], now = counts + law.draw(counts.shape, rng), later
+        tables[t, t + 1] = counts + law.draw(counts.shape, rng)
+        now = later
     variables = tuple(range(length))
     domain = Domain(variables=variables, states=(tuple(range(states)),) * length)
     model = ModelSpecification(domain=domain, cliques=tuple(tables))
@@ -95,7 +106,9 @@ def replicate(
     estimator = LatentCounts(formulation="exact", concentration=concentration)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        posterior = estimator.fit(release, rng=index, draws=300, tune=300, chains=4, time_limit=3.0, cores=1)
+        posterior = estimator.fit(
+            release, rng=index, draws=300, tune=300, chains=4, time_limit=3.0, cores=1
+        )
     frames = [posterior.interval([t, t + 1]) for t in range(setting[0] - 1)]
     frame = pd.concat([one.reset_index(drop=True) for one in frames])
     holds = (frame["lower"] <= probabilities) & (probabilities <= frame["upper"])
@@ -147,7 +160,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How often a posterior's alarms are raised.")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--replications", type=int, default=15)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no fit after this time"
+    )
     arguments = parser.parse_args()
     tasks = [
         (truth, setting, concentration, index)
@@ -156,10 +171,13 @@ def main() -> None:
         for setting, concentration in product(settings, (1.0, None))
     ]
     stop = time.monotonic() + arguments.seconds
-    begun = (joblib.delayed(replicate)(*task) for task in takewhile(lambda _: time.monotonic() < stop, tasks))
-    work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
-        begun
+    begun = (
+        joblib.delayed(replicate)(*task)
+        for task in takewhile(lambda _: time.monotonic() < stop, tasks)
     )
+    work: Any = joblib.Parallel(
+        n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs
+    )(begun)
     frame = pd.DataFrame(list(track(work, total=len(tasks), description="fits")))
     RESULTS.mkdir(exist_ok=True)
     frame.to_csv(RESULTS / "alarms.csv", index=False, float_format="%.5g")

@@ -35,11 +35,17 @@ STATES = [str(state) for state in range(8)]
 
 
 def row(
-    name: str, lower: np.ndarray, upper: np.ndarray, truth: np.ndarray, status: object, seconds: float
+    name: str,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    truth: np.ndarray,
+    status: object,
+    seconds: float,
 ) -> str:
     """One line of the table."""
     held = (lower - 5e-4 <= truth) & (truth <= upper + 5e-4)
-    inside, happen = (lower > 0) & (upper < 1), truth > 0
+    inside = (lower > 0) & (upper < 1)
+    happen = truth > 0
     parts = [f"{held.sum()} of {held.size}", f"{held[happen].sum()} of {happen.sum()}"]
     parts.append(f"{held[inside].sum()} of {inside.sum()}")
     return f"| {name} | {' | '.join(parts)} | {status} | {seconds:.0f} |"
@@ -49,7 +55,9 @@ def main() -> None:
     """Release, fit both ways, print a row each."""
     parser = argparse.ArgumentParser(description="Transitions of a real panel.")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data" / "biofam")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data" / "biofam"
+    )
     arguments = parser.parse_args()
     people = pd.read_csv(arguments.data / "biofam_states.csv").astype(int).astype(str)
     years = list(people.columns)
@@ -73,12 +81,25 @@ def main() -> None:
             solution = bpm.NoiseAwareMAP().fit(release)
             table = sequences.transition_matrix(solution, prob=0.9)
             lower, upper = (table[bound].to_numpy().reshape(8, 8) for bound in ("lower", "upper"))
-            print(row("noise-aware", lower, upper, truth, solution.status, time.perf_counter() - begin))
+            print(
+                row(
+                    "noise-aware", lower, upper, truth, solution.status, time.perf_counter() - begin
+                )
+            )
             begin = time.perf_counter()
             people_posterior = bpm.LatentCounts().fit(release, rng=seed)
             table = sequences.transition_matrix(people_posterior, prob=0.9)
             lower, upper = (table[bound].to_numpy().reshape(8, 8) for bound in ("lower", "upper"))
-            print(row("posterior", lower, upper, truth, people_posterior.status, time.perf_counter() - begin))
+            print(
+                row(
+                    "posterior",
+                    lower,
+                    upper,
+                    truth,
+                    people_posterior.status,
+                    time.perf_counter() - begin,
+                )
+            )
             assert release.measurements is not None
             given = release.measurements[0]
             moves = NoisyStatistics.from_measurements(
@@ -87,7 +108,9 @@ def main() -> None:
             begin = time.perf_counter()
             posterior = bpm.LatentCounts().fit(moves, rng=seed)
             joint = posterior.tree["posterior"]["marginal[from,to]"].values.reshape(-1, 8, 8)
-            lower, upper = np.quantile(joint / joint.sum(axis=2, keepdims=True), [0.05, 0.95], axis=0)
+            lower, upper = np.quantile(
+                joint / joint.sum(axis=2, keepdims=True), [0.05, 0.95], axis=0
+            )
             print(
                 row(
                     "posterior of the sums",

@@ -63,17 +63,25 @@ def noise_of(law: NoiseDistribution, size: int, rng: np.random.Generator) -> np.
 
 def uniform_rank(truth: np.ndarray, draws: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Position of each truth among its draws, in (0, 1), ties broken at random; draws along the first axis."""
-    below, equal = (draws < truth).sum(0), (draws == truth).sum(0)
+    below = (draws < truth).sum(0)
+    equal = (draws == truth).sum(0)
     place = below + np.floor(rng.random(truth.shape) * (equal + 1))
     return (place + rng.random(truth.shape)) / (len(draws) + 1)
 
 
-def release_of(cell: Cell, counts: np.ndarray, total: int, rng: np.random.Generator) -> NoisyStatistics:
+def release_of(
+    cell: Cell, counts: np.ndarray, total: int, rng: np.random.Generator
+) -> NoisyStatistics:
     """Counts with the cell's noise, as a mechanism would publish them."""
     model = cell.model
     noisy = counts + noise_of(cell.noise, counts.size, rng)
-    public = total if cell.total == "known" else None
-    return NoisyStatistics.from_tables(model, dict(model.tables(noisy)), noise=cell.noise, total=public)
+    if cell.total == "known":
+        public = total
+    else:
+        public = None
+    return NoisyStatistics.from_tables(
+        model, dict(model.tables(noisy)), noise=cell.noise, total=public
+    )
 
 
 def truths(cell: Cell, block: int, size: int) -> dict[str, np.ndarray]:
@@ -86,7 +94,11 @@ def truths(cell: Cell, block: int, size: int) -> dict[str, np.ndarray]:
 
 def numbers(finished: Any) -> dict[str, np.ndarray]:
     """What is ranked, by name, each flattened over chains and draws: shape (draws, numbers)."""
-    kept = {"marginals": finished.marginals, "counts": finished.counts, "potentials": finished.effects}
+    kept = {
+        "marginals": finished.marginals,
+        "counts": finished.counts,
+        "potentials": finished.effects,
+    }
     kept["total"] = finished.total[..., np.newaxis]
     if finished.scales is not None:
         kept["log scale"] = np.log(finished.scales)
@@ -110,9 +122,14 @@ def replicate(cell: Cell, truth: dict[str, np.ndarray], entropy: list[int]) -> d
     for name, values in truth.items():
         thinned = draws[name][kept]
         # Relaxed counts stand for the whole numbers that they round to.
-        thinned = np.rint(thinned) if name in ("counts", "total") else thinned
+        if name in ("counts", "total"):
+            thinned = np.rint(thinned)
+        else:
+            thinned = thinned
         ranks[name] = uniform_rank(values, thinned, rng).astype(np.float32)
-    facts = {name: posterior.stats[name] for name in ("r_hat", "ess_bulk", "diverging", "saturated")}
+    facts = {
+        name: posterior.stats[name] for name in ("r_hat", "ess_bulk", "diverging", "saturated")
+    }
     return {**ranks, **facts, "seconds": seconds, "status": posterior.status.value}
 
 
@@ -132,7 +149,9 @@ def run_block(cell: Cell, block: int, size: int) -> Path:
         rows.append(replicate(cell, own, [SEED, zlib.crc32(cell.slug.encode()), block, index]))
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part.npz")
-    np.savez_compressed(temporary, **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+    np.savez_compressed(
+        temporary, **{name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    )
     temporary.replace(path)
     return path
 
@@ -162,7 +181,11 @@ def coverage(cell: Cell, found: dict[str, np.ndarray]) -> list[dict[str, object]
             error = max(each.std(ddof=1) / len(each) ** 0.5, independent)
             z = (each.mean() - level) / error
             worst = max(worst, abs(z))
-            row |= {f"coverage {level:g}": each.mean(), f"error {level:g}": error, f"z {level:g}": z}
+            row |= {
+                f"coverage {level:g}": each.mean(),
+                f"error {level:g}": error,
+                f"z {level:g}": z,
+            }
         row |= {"worst z": worst, "within three errors": worst <= 3}
         row |= {
             "median seconds": np.median(found["seconds"]),
@@ -182,7 +205,11 @@ def histograms(cell: Cell, found: dict[str, np.ndarray]) -> list[dict[str, objec
         if quantity in found and not (quantity == "total" and cell.total == "known"):
             heights = np.histogram(found[quantity], bins=BINS, range=(0, 1))[0]
             rows.append(
-                {"cell": cell.slug, "quantity": quantity, **{f"bin {i}": h for i, h in enumerate(heights)}}
+                {
+                    "cell": cell.slug,
+                    "quantity": quantity,
+                    **{f"bin {i}": h for i, h in enumerate(heights)},
+                }
             )
     return rows
 
@@ -196,15 +223,28 @@ def report(frame: pd.DataFrame) -> str:
     ]
     for row in frame.to_dict("records"):
         shares = [f"{row[f'coverage {p:g}']:.3f} ± {row[f'error {p:g}']:.3f}" for p in LEVELS]
-        mark = "" if row["within three errors"] else "**off**"
+        if row["within three errors"]:
+            mark = ""
+        else:
+            mark = "**off**"
         prior = {"auto": "default"}.get(row["formulation"], row["formulation"])
-        parts = [row["graph"], f"{row['records']:,}", f"{row['epsilon']:g}", row["law"], row["total"], prior]
+        parts = [
+            row["graph"],
+            f"{row['records']:,}",
+            f"{row['epsilon']:g}",
+            row["law"],
+            row["total"],
+            prior,
+        ]
         parts += [row["quantity"], *shares, f"{row['worst z']:.1f}", f"{row['median seconds']:.2f}"]
         parts += [f"{row['fits not mixed']:.0%}", mark]
         lines.append("| " + " | ".join(map(str, parts)) + " |")
     off = int((~frame["within three errors"]).sum())
     chance = len(frame) * len(LEVELS) * 2 * stats.norm.sf(3)
-    lines += ["", f"{off} of {len(frame)} lines are off; chance alone would spoil up to {chance:.1f}."]
+    lines += [
+        "",
+        f"{off} of {len(frame)} lines are off; chance alone would spoil up to {chance:.1f}.",
+    ]
     return "\n".join(lines)
 
 
@@ -212,12 +252,19 @@ def main() -> None:
     """Run the study and print its table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--replications", type=int, default=200)
-    parser.add_argument("--cells", default="", help="run the cells whose names contain this, e.g. grid-1000")
+    parser.add_argument(
+        "--cells", default="", help="run the cells whose names contain this, e.g. grid-1000"
+    )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one block of every cell; nothing is written")
+    parser.add_argument(
+        "--quick", action="store_true", help="one block of every cell; nothing is written"
+    )
     arguments = parser.parse_args()
     cells = [cell for cell in CELLS if arguments.cells in cell.slug]
-    blocks = 1 if arguments.quick else -(-arguments.replications // BLOCK)
+    if arguments.quick:
+        blocks = 1
+    else:
+        blocks = -(-arguments.replications // BLOCK)
     # Cells of one compiled model follow each other, so that each process compiles few models at a time.
     tasks = [(cell, block) for cell in sorted(cells, key=_compiled) for block in range(blocks)]
     work = joblib.Parallel(
@@ -229,7 +276,9 @@ def main() -> None:
     frame = pd.DataFrame([row for cell, found in results.items() for row in coverage(cell, found)])
     if cells == CELLS and not arguments.quick:
         frame.to_csv(RESULTS / "calibration.csv", index=False, float_format="%.5g")
-        ranks = pd.DataFrame([row for cell, found in results.items() for row in histograms(cell, found)])
+        ranks = pd.DataFrame(
+            [row for cell, found in results.items() for row in histograms(cell, found)]
+        )
         ranks.to_csv(RESULTS / "calibration-ranks.csv", index=False)
     print(report(frame))
 

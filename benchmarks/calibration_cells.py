@@ -27,7 +27,14 @@ class Cell:
 
     @property
     def slug(self) -> str:
-        parts = (self.graph, self.records, f"{self.epsilon:g}", self.law, self.total, self.formulation)
+        parts = (
+            self.graph,
+            self.records,
+            f"{self.epsilon:g}",
+            self.law,
+            self.total,
+            self.formulation,
+        )
         return "-".join(map(str, parts))
 
     @property
@@ -37,7 +44,9 @@ class Cell:
         domain = Domain.from_states(
             {name: list(range(k)) for name, k in zip(names, cardinalities, strict=True)}
         )
-        return ModelSpecification(domain=domain, cliques=tuple(tuple(names[v] for v in s) for s in scopes))
+        return ModelSpecification(
+            domain=domain, cliques=tuple(tuple(names[v] for v in s) for s in scopes)
+        )
 
     @property
     def noise(self) -> NoiseDistribution:
@@ -50,7 +59,9 @@ class Cell:
     def estimator(self) -> LatentCounts:
         if self.total == "known":
             return LatentCounts(formulation=self.formulation)
-        return LatentCounts(formulation=self.formulation, total_range=(self.records / 2, 2 * self.records))
+        return LatentCounts(
+            formulation=self.formulation, total_range=(self.records / 2, 2 * self.records)
+        )
 
 
 def _cells(graph: str, rows: str, formulation: str = "auto") -> list[Cell]:

@@ -49,7 +49,8 @@ def laws(first, matrix, length, share):
     table = matrix * np.exp(
         0.03 * np.arange(states)
     )  # rows no longer sum to one: the conditionals change with t
-    message, steps = np.ones(states), []
+    message = np.ones(states)
+    steps = []
     for _ in range(length - 1):
         rows = table * message
         steps.insert(0, rows / rows.sum(axis=1, keepdims=True))
@@ -72,7 +73,10 @@ def released(rng, network, asked, answers, epsilon):
     """Simulated noise at the sensitivity of all that is asked."""
     scale = q.sensitivity(asked, network, norm=1).value / epsilon
     noisy = [np.rint(a + rng.laplace(size=len(a)) * scale) for a in answers]
-    parts = [Measurement(query, values, Laplace(scale)) for query, values in zip(asked, noisy, strict=True)]
+    parts = [
+        Measurement(query, values, Laplace(scale))
+        for query, values in zip(asked, noisy, strict=True)
+    ]
     return NoisyStatistics.from_measurements(network, parts), scale
 
 
@@ -95,7 +99,8 @@ def judged(kind, release, method, fit, step, matrix, seconds):
         ("transitions", sequences.transition_matrix(fit, PROB, step=step), matrix.ravel()),
         ("stationary law", sequences.stationary_law(fit, PROB, step=step), law_of(matrix)),
     ):
-        lower, upper = table["lower"].to_numpy(), table["upper"].to_numpy()
+        lower = table["lower"].to_numpy()
+        upper = table["upper"].to_numpy()
         rows.append(
             {
                 "share": kind,
@@ -112,7 +117,9 @@ def judged(kind, release, method, fit, step, matrix, seconds):
 
 
 def one(rng, share, options):
-    length, states, epsilon = options.length, options.states, options.epsilon
+    length = options.length
+    states = options.states
+    epsilon = options.epsilon
     first, matrix = sticky(rng, states, share)
     first, steps = laws(first, matrix, length, share)
     codes = people(rng, first, steps, options.records)
@@ -120,7 +127,10 @@ def one(rng, share, options):
     names = [f"x{t + 1}" for t in range(length)]
     pairs = list(pairwise(names))
     tables = [transitions(codes, states, t) for t in range(length - 1)]
-    step = None if share == "transitions" else length // 2
+    if share == "transitions":
+        step = None
+    else:
+        step = length // 2
     middle = length // 2 - 1
     pooled, _ = released(
         rng,
@@ -141,25 +151,29 @@ def one(rng, share, options):
         fits.append(("pooled", "posterior, α = 1", pooled, bpm.LatentCounts(concentration=1.0)))
     for name, method, release, estimator in fits:
         begin = time.perf_counter()
-        seed = {"rng": 1} if isinstance(estimator, bpm.LatentCounts) else {}
+        if isinstance(estimator, bpm.LatentCounts):
+            seed = {"rng": 1}
+        else:
+            seed = {}
         fit = estimator.fit(release, **seed)
         rows += judged(share, name, method, fit, step, steps[middle], time.perf_counter() - begin)
     # the middle step's table alone, a model of two variables
     alone = bpm.declare({name: range(states) for name in pairs[middle]}, [pairs[middle]])
-    noisy = (
-        separate.measurements[middle].values
-        if hasattr(separate, "queries")
-        else separate.tables[pairs[middle]]
-    )
+    if hasattr(separate, "queries"):
+        noisy = separate.measurements[middle].values
+    else:
+        noisy = separate.tables[pairs[middle]]
     own = NoisyStatistics.from_tables(
         alone, {pairs[middle]: noisy.reshape(states, states)}, noise=Laplace(scale)
     )
     begin = time.perf_counter()
     fit = bpm.NoiseAwareMAP().fit(own)
-    held, widths = [], []
+    held = []
+    widths = []
     for state in range(states):
         table = fit.interval(pairs[middle][1], PROB, given={pairs[middle][0]: state})
-        lower, upper = table["lower"].to_numpy(), table["upper"].to_numpy()
+        lower = table["lower"].to_numpy()
+        upper = table["upper"].to_numpy()
         held.append((lower <= steps[middle][state]) & (steps[middle][state] <= upper))
         widths.append(upper - lower)
     rows.append(
@@ -186,7 +200,9 @@ def main():
     parser.add_argument("--states", type=int, default=4)
     parser.add_argument("--records", type=int, default=2000)
     parser.add_argument("--epsilon", type=float, default=1.0)
-    parser.add_argument("--posterior", action="store_true", help="LatentCounts on the pooled release too")
+    parser.add_argument(
+        "--posterior", action="store_true", help="LatentCounts on the pooled release too"
+    )
     parser.add_argument("--share", choices=["potentials", "transitions"])
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -20,15 +20,25 @@ from pathlib import Path
 
 def run(seed: int) -> tuple[float, float, list[str], list[str]]:
     """Seconds of the clock and of processors, statuses of the posteriors, warnings but those of the noise."""
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [str(Path(sys.executable).with_name("bayesprivmrf")), "compare", "--seed", str(seed), "--json"]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    begin = time.perf_counter()
+    command = [
+        str(Path(sys.executable).with_name("bayesprivmrf")),
+        "compare",
+        "--seed",
+        str(seed),
+        "--json",
+    ]
     ended = subprocess.run(command, capture_output=True, text=True, check=True)
-    seconds, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = time.perf_counter() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     processors = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     rows = json.loads(ended.stdout)["results"]
     statuses = [row["status"] for row in rows if row["method"] == "posterior"]
     said = [
-        line for line in ended.stderr.splitlines() if "warning" in line and "the noise is larger" not in line
+        line
+        for line in ended.stderr.splitlines()
+        if "warning" in line and "the noise is larger" not in line
     ]
     return seconds, processors, statuses, said
 

@@ -60,8 +60,13 @@ def measure(
     kind: str, pairs: list[tuple[str, str]], frame: pl.DataFrame, repeats: int, with_pandas: bool
 ) -> dict:
     names = list(dict.fromkeys(itertools.chain.from_iterable(pairs)))
-    states = list(range(STATES)) if kind == "integers" else TEXT
-    model = ModelSpecification(domain=Domain.from_states(dict.fromkeys(names, states)), cliques=tuple(pairs))
+    if kind == "integers":
+        states = list(range(STATES))
+    else:
+        states = TEXT
+    model = ModelSpecification(
+        domain=Domain.from_states(dict.fromkeys(names, states)), cliques=tuple(pairs)
+    )
     lazies = [frame.lazy().group_by(pair).agg(pl.len()) for pair in pairs]
     ours = count_tables(model, frame)
     theirs = frame.group_by(pairs[0]).len().sort(*pairs[0])
@@ -70,14 +75,18 @@ def measure(
     rows = {"ours": [], "polars one after another": [], "polars collect_all": []}
     for _ in range(repeats):
         rows["ours"].append(best(lambda: count_tables(model, frame), 1))
-        rows["polars one after another"].append(best(lambda: [frame.group_by(p).len() for p in pairs], 1))
+        rows["polars one after another"].append(
+            best(lambda: [frame.group_by(p).len() for p in pairs], 1)
+        )
         rows["polars collect_all"].append(best(lambda: pl.collect_all(lazies), 1))
     seconds = {name: min(times) for name, times in rows.items()}
     seconds["ours, lazy Polars"] = best(lambda: count_tables(model, frame.lazy()), 1)
     if with_pandas:
         in_pandas = frame.select(names).to_pandas()
         seconds["ours, pandas"] = best(lambda: count_tables(model, in_pandas), repeats)
-        seconds["pandas groupby"] = best(lambda: [in_pandas.groupby(list(p)).size() for p in pairs], 1)
+        seconds["pandas groupby"] = best(
+            lambda: [in_pandas.groupby(list(p)).size() for p in pairs], 1
+        )
         table = frame.select(names).to_arrow()
         seconds["ours, PyArrow"] = best(lambda: count_tables(model, table), 1)
     fastest = min(seconds["polars one after another"], seconds["polars collect_all"])
@@ -93,7 +102,9 @@ def main() -> None:
     codes = coded(arguments.records, seed=1)
     for kind, frame in (("integers", codes), ("text", as_text(codes))):
         for layout, pairs in layouts().items():
-            row = measure(kind, pairs, frame, arguments.repeats, with_pandas=layout == "five variables")
+            row = measure(
+                kind, pairs, frame, arguments.repeats, with_pandas=layout == "five variables"
+            )
             results.append({"labels": kind, "layout": layout, **row})
             print(kind, layout, json.dumps(row, indent=2), flush=True)
     document = {

@@ -49,11 +49,17 @@ ESTIMATORS = {"naive": NaiveMLE(), "CGM": CGM(), "noise-aware MAP": NoiseAwareMA
 
 def largest_rho(epsilon: float, delta: float) -> float:
     """The largest rho, to six digits, whose zero-concentrated guarantee is (epsilon, delta)-private."""
-    low, high = 1e-12, epsilon
+    low = 1e-12
+    high = epsilon
     while high / low > 1 + 1e-6:
         rho = (low * high) ** 0.5
         guarantee = PrivacyGuarantee(rho=rho, adjacency="add-or-remove-one").to_approximate(delta)
-        low, high = (rho, high) if guarantee.epsilon <= epsilon else (low, rho)
+        if guarantee.epsilon <= epsilon:
+            low = rho
+            high = high
+        else:
+            low = low
+            high = rho
     return low
 
 
@@ -63,7 +69,8 @@ def cell(population: int, records: int, epsilon: float) -> list[dict[str, object
     if path.exists():
         return json.loads(path.read_text())
     truth = Truth("third-order chain", population, SEED)
-    model, delta = truth.model, 1 / records
+    model = truth.model
+    delta = 1 / records
     engine = marginal_engine(model.cardinalities, model.scopes)
     rng = np.random.default_rng([SEED, population, records])
     codes = sample(model.cardinalities, model.scopes, truth.potentials, records, rng)
@@ -74,7 +81,9 @@ def cell(population: int, records: int, epsilon: float) -> list[dict[str, object
     rows: list[dict[str, object]] = []
 
     def note(method: str, divergence: float, seconds: float, spent: float | None) -> None:
-        rows.append({**where, "method": method, "kl": divergence, "seconds": seconds, "spent": spent})
+        rows.append(
+            {**where, "method": method, "kl": divergence, "seconds": seconds, "spent": spent}
+        )
 
     def divergence_of(release: LearnedPotentials) -> float:
         flat = release.potentials.flat
@@ -119,15 +128,15 @@ def cell(population: int, records: int, epsilon: float) -> list[dict[str, object
 def report(frame: pd.DataFrame) -> str:
     """Markdown tables: median divergence a cell, seconds at the largest size, and what searches spent."""
     order = list(dict.fromkeys(frame["method"]))
-    kl = frame.pivot_table(index=["records", "epsilon"], columns="method", values="kl", aggfunc="median")[
-        order
-    ].T
+    kl = frame.pivot_table(
+        index=["records", "epsilon"], columns="method", values="kl", aggfunc="median"
+    )[order].T
     kl.columns = [f"{n:,} / {e:g}" for n, e in kl.columns]
     ignored = frame[frame["method"].str.contains("ignored")]
     spent = ignored.groupby(["epsilon"])["spent"].agg(["min", "max"])
-    seconds = frame.pivot_table(index="method", columns="records", values="seconds", aggfunc="median").loc[
-        order
-    ]
+    seconds = frame.pivot_table(
+        index="method", columns="records", values="seconds", aggfunc="median"
+    ).loc[order]
     return "\n\n".join(
         [
             f"### Median KL, columns N / epsilon\n\n{_markdown(kl.map(lambda v: f'{v:.3g}'))}",
@@ -144,7 +153,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one population, two sizes")
     arguments = parser.parse_args()
-    populations, records = (1, RECORDS[:2]) if arguments.quick else (POPULATIONS, RECORDS)
+    if arguments.quick:
+        populations = 1
+        records = RECORDS[:2]
+    else:
+        populations = POPULATIONS
+        records = RECORDS
     tasks = list(product(range(populations), records, EPSILONS))
     work = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")(
         joblib.delayed(cell)(*task) for task in tasks

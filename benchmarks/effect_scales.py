@@ -100,14 +100,17 @@ def _of_posterior(truth: Population, cell: Cell, release: Any, index: int) -> di
 
 
 def of_survey(epsilon: float, index: int) -> list[dict[str, Any]]:
-    declaration, data = fair_survey_declaration(), fair_survey_records()
+    declaration = fair_survey_declaration()
+    data = fair_survey_records()
     train = data.sample(frac=0.75, random_state=index)
     test = data.drop(train.index)
     rng = np.random.default_rng([FIRST, index])
     rows = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        release = LaplaceStatistics(epsilon=epsilon).release(declaration.specification, train, rng=rng)
+        release = LaplaceStatistics(epsilon=epsilon).release(
+            declaration.specification, train, rng=rng
+        )
         for spread in SPREADS:
             with Spread(spread):
                 scored = compare({"map": NoiseAwareMAP().fit(release)}, holdout=test)
@@ -135,8 +138,14 @@ def report(rows: pd.DataFrame) -> None:
         print(f"{measure}: divergence\n{table.round(4).to_string()}")
         by_law = ratio.groupby("law")
         print(np.exp(by_law.agg(["mean", "sem"])).round(3).to_string(), "\n")
-    for measure in [name for name in ("marginals", "total", "seconds", "effective") if name in truths]:
-        print(measure, truths.groupby(["law", "spread"])[measure].mean().unstack().round(3).to_string(), "\n")
+    for measure in [
+        name for name in ("marginals", "total", "seconds", "effective") if name in truths
+    ]:
+        print(
+            measure,
+            truths.groupby(["law", "spread"])[measure].mean().unstack().round(3).to_string(),
+            "\n",
+        )
     if "status" in truths:
         print(truths.groupby(["spread", "status"]).size().to_string(), "\n")
     survey = rows[rows["graph"] == "survey"]
@@ -164,7 +173,9 @@ def main() -> None:
     found = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(jobs)
     rows = pd.DataFrame([row for some in track(found, total=len(jobs)) for row in some])
     RESULTS.mkdir(exist_ok=True)
-    rows.to_csv(RESULTS / f"effect-scales{'-posterior' if options.posterior else ''}.csv", index=False)
+    rows.to_csv(
+        RESULTS / f"effect-scales{'-posterior' if options.posterior else ''}.csv", index=False
+    )
     report(rows)
 
 

@@ -47,14 +47,22 @@ SETS = {
 }
 SETTINGS = [(1_000, 1.0), (10_000, 0.3), (10_000, 3.0)]
 EDGES = [0.0, 1e-12, *np.geomspace(1e-5, 5e-3, 6), 0.9, 1.01]
-NAMES = ["0", "below 1e-5", *(f"{a:.1e} to {b:.1e}" for a, b in pairwise(EDGES[2:8])), "to 0.9", "above 0.9"]
+NAMES = [
+    "0",
+    "below 1e-5",
+    *(f"{a:.1e} to {b:.1e}" for a, b in pairwise(EDGES[2:8])),
+    "to 0.9",
+    "above 0.9",
+]
 
 
 def population(path: Path, variables: list[str]) -> np.ndarray:
     """Shares of x, y and z, shape (K_x, K_y, K_z)."""
     data = pd.read_csv(path, usecols=variables)[variables].astype(object).fillna("missing")
     codes = [pd.factorize(data[v], sort=False)[0] for v in variables]
-    first, second = (pd.crosstab(codes[k], codes[k + 1]).to_numpy(dtype=float) / len(data) for k in range(2))
+    first, second = (
+        pd.crosstab(codes[k], codes[k + 1]).to_numpy(dtype=float) / len(data) for k in range(2)
+    )
     return first[:, :, np.newaxis] * (second / second.sum(axis=1, keepdims=True))[np.newaxis]
 
 
@@ -75,16 +83,25 @@ def rows(fit: Any, law: np.ndarray, counts: np.ndarray, name: str) -> list[dict[
     found = []
     for axes in ((0, 1), (1, 2), (0,), (1,), (2,)):
         others = tuple({0, 1, 2} - set(axes))
-        share, own = law.sum(axis=others).ravel(), counts.sum(axis=others).ravel()
+        share = law.sum(axis=others).ravel()
+        own = counts.sum(axis=others).ravel()
         for of, truth in (("population", share), ("records", own)):
             asked = ["xyz"[a] for a in axes]
             frame = fit.interval(asked, LEVEL, of=of)
             with equal_tails():
                 before = fit.interval(asked, LEVEL, of=of)
             for label, one in (("now", frame), ("equal", before)):
-                lower, upper = one["lower"].to_numpy(), one["upper"].to_numpy()
+                lower = one["lower"].to_numpy()
+                upper = one["upper"].to_numpy()
                 found += [
-                    {"estimator": name, "of": of, "tails": label, "p": p, "held": held, "width": width}
+                    {
+                        "estimator": name,
+                        "of": of,
+                        "tails": label,
+                        "p": p,
+                        "held": held,
+                        "width": width,
+                    }
                     for p, held, width in zip(
                         share, (lower <= truth) & (truth <= upper), upper - lower, strict=True
                     )
@@ -124,7 +141,9 @@ def main() -> None:
                         if estimator == "map":
                             fit: Any = bpm.NoiseAwareMAP().fit(release)
                         else:
-                            fit = bpm.LatentCounts().fit(release, rng=seed, draws=500, tune=500, chains=2)
+                            fit = bpm.LatentCounts().fit(
+                                release, rng=seed, draws=500, tune=500, chains=2
+                            )
                     own = f"{name}, {records}, {epsilon}, {seed}, {estimator}"
                     found += [
                         {**row, "fit": own, "status": fit.status.value}
@@ -135,7 +154,9 @@ def main() -> None:
         if options.keep.exists():
             table = pd.concat([pd.read_csv(options.keep), table])
         table.to_csv(options.keep, index=False)
-    print(table.drop_duplicates("fit").groupby(["estimator", "status"]).size().to_string(), flush=True)
+    print(
+        table.drop_duplicates("fit").groupby(["estimator", "status"]).size().to_string(), flush=True
+    )
     table["size"] = pd.cut(table["p"], EDGES, right=False, labels=NAMES)
     for (estimator, of), part in table.groupby(["estimator", "of"]):
         print(f"\n{estimator}, of the {of}\n")

@@ -35,11 +35,20 @@ MODELS = {
     "pairs": ({"a": 2, "b": 3, "c": 2}, (("a", "b"), ("b", "c"))),
     "table": ({"a": 3, "b": 4}, (("a", "b"),)),
     "chain": (dict.fromkeys("abcde", 4), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))),
-    "path": (dict.fromkeys("abcdef", 3), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f"))),
+    "path": (
+        dict.fromkeys("abcdef", 3),
+        (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f")),
+    ),
     "star": ({"a": 4, "b": 2, "c": 3, "d": 5}, (("a", "b"), ("a", "c"), ("a", "d"))),
     "line": ({"a": 5, "b": 2, "c": 4, "d": 3}, (("a", "b"), ("b", "c"), ("c", "d"))),
-    "steps": ({"a": 2, "b": 5, "c": 3, "d": 2, "e": 4}, (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))),
-    "tree": ({"a": 3, "b": 2, "c": 4, "d": 3, "e": 2}, (("a", "b"), ("a", "c"), ("c", "d"), ("c", "e"))),
+    "steps": (
+        {"a": 2, "b": 5, "c": 3, "d": 2, "e": 4},
+        (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")),
+    ),
+    "tree": (
+        {"a": 3, "b": 2, "c": 4, "d": 3, "e": 2},
+        (("a", "b"), ("a", "c"), ("c", "d"), ("c", "e")),
+    ),
     "triples": (dict.fromkeys("abcd", 2), (("a", "b", "c"), ("b", "c", "d"))),
 }
 RECORDS = (10**2, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
@@ -51,14 +60,17 @@ METHODS: tuple[dict[str, Any], ...] = ({"method": "bulk"}, {"method": "tail", "p
 def evidence(model: str, records: int, scale: float, seed: int) -> Evidence:
     """Return a release of records from the Markov random field whose conditional rows are uniform on the simplex."""
     states, cliques = MODELS[model]
-    rng, names = np.random.default_rng(seed), list(states)
+    rng = np.random.default_rng(seed)
+    names = list(states)
     law = np.ones(tuple(states.values()))
     known: set[str] = set()
     for clique in cliques:
         # the conditional law of the clique's new variables, given those that an earlier clique has
         given = [name for name in clique if name in known]
         new = [name for name in clique if name not in known]
-        rows = rng.dirichlet(np.ones(math.prod(states[v] for v in new)), size=[states[v] for v in given])
+        rows = rng.dirichlet(
+            np.ones(math.prod(states[v] for v in new)), size=[states[v] for v in given]
+        )
         own = rows.reshape([states[v] for v in (*given, *new)])
         order = sorted((*given, *new), key=names.index)
         own = np.transpose(own, [(*given, *new).index(v) for v in order])
@@ -78,7 +90,14 @@ def effort_of(formulation: RecordEngine | HyperDirichlet) -> tuple[float, float]
     """Return processor seconds, and operations in units of 10^9, per `EFFECTIVE` effective draws."""
     begin = time.process_time()
     sampled = draw_posterior(
-        formulation, sampler="nutpie", draws=300, tune=200, chains=2, seed=1, settings={}, time_limit=1e-9
+        formulation,
+        sampler="nutpie",
+        draws=300,
+        tune=200,
+        chains=2,
+        seed=1,
+        settings={},
+        time_limit=1e-9,
     )
     spent = time.process_time() - begin
     work = sampled.work
@@ -109,7 +128,8 @@ def main() -> None:
     parser.add_argument("--scales", type=float, nargs="+", default=SCALES)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    pairs, table = evidence("pairs", 100, 1.0, 0), evidence("table", 100, 1.0, 0)
+    pairs = evidence("pairs", 100, 1.0, 0)
+    table = evidence("table", 100, 1.0, 0)
     for engine in (  # load what is compiled
         Rows(evidence=pairs),
         HyperDirichlet(evidence=pairs),
@@ -117,18 +137,28 @@ def main() -> None:
     ):
         effort_of(engine)
     for model in options.models:
-        whole = TableEngine if len(MODELS[model][1]) == 1 else Rows
+        if len(MODELS[model][1]) == 1:
+            whole = TableEngine
+        else:
+            whole = Rows
         for records in map(int, options.records):
             for scale in options.scales:
                 found = evidence(model, records, scale, options.seed)
-                engines = {"exact": whole(evidence=found), "hyper-Dirichlet": HyperDirichlet(evidence=found)}
+                engines = {
+                    "exact": whole(evidence=found),
+                    "hyper-Dirichlet": HyperDirichlet(evidence=found),
+                }
                 efforts = dict.fromkeys(engines, (math.inf, math.inf))
                 for name, engine in engines.items():
                     if name != "exact" or whole is TableEngine or records <= MOST:
                         efforts[name] = effort_of(engine)
                 taken = LatentCounts()._formulation(found, 600).name
-                ratios = [efforts[taken][k] / min(each[k] for each in efforts.values()) for k in (0, 1)]
-                shown = " | ".join(f"{t:.2f} ({w:.1f})" if t < math.inf else "-" for t, w in efforts.values())
+                ratios = [
+                    efforts[taken][k] / min(each[k] for each in efforts.values()) for k in (0, 1)
+                ]
+                shown = " | ".join(
+                    f"{t:.2f} ({w:.1f})" if t < math.inf else "-" for t, w in efforts.values()
+                )
                 print(
                     f"| {model} | {records:.0e} | {scale:g} | {shown} | {taken} "
                     f"| {ratios[0]:.1f} | {ratios[1]:.1f} |",

@@ -33,7 +33,9 @@ from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 CLIQUE = ["area", "group"]
-IN_TRACTS = q.coarsened(*CLIQUE, area={t: range(t * BLOCKS, (t + 1) * BLOCKS) for t in range(TRACTS)})
+IN_TRACTS = q.coarsened(
+    *CLIQUE, area={t: range(t * BLOCKS, (t + 1) * BLOCKS) for t in range(TRACTS)}
+)
 FITS = {
     "flat, exact": ("flat", "exact"),
     "levels, exact": ("levels", "exact"),
@@ -72,9 +74,12 @@ def main() -> None:
     parser.add_argument("--csv", help="file for a row a fit")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    models, rows = networks()["areas"], []
+    models = networks()["areas"]
+    rows = []
     names = [
-        f"{of} {what}" for of in ("cells", "tracts", "population") for what in ("held", "error", "width")
+        f"{of} {what}"
+        for of in ("cells", "tracts", "population")
+        for what in ("held", "error", "width")
     ]
     columns = ["truth", "epsilon", "fit", "seed", *names, "converged", "R-hat", "seconds"]
     for truth in arguments.truths:
@@ -88,22 +93,29 @@ def main() -> None:
                     model, formulation = FITS[name]
                     given = [
                         Measurement(query, values, noise)
-                        for query, values in zip((q.table(*CLIQUE), IN_TRACTS), tables, strict=False)
+                        for query, values in zip(
+                            (q.table(*CLIQUE), IN_TRACTS), tables, strict=False
+                        )
                     ]
                     release = NoisyStatistics.from_measurements(models[model], given)
                     begin = time.perf_counter()
                     fit = bpm.LatentCounts(formulation=formulation).fit(
-                        release, rng=index, draws=500, tune=300, chains=2, time_limit=arguments.time_limit
+                        release,
+                        rng=index,
+                        draws=500,
+                        tune=300,
+                        chains=2,
+                        time_limit=arguments.time_limit,
                     )
-                    seconds, by_tract = (
-                        time.perf_counter() - begin,
-                        counts.reshape(TRACTS, BLOCKS, GROUPS).sum(1),
-                    )
+                    seconds = time.perf_counter() - begin
+                    by_tract = counts.reshape(TRACTS, BLOCKS, GROUPS).sum(1)
                     row = judged(fit.interval(CLIQUE, of="records"), counts.ravel())
                     row += judged(fit.interval(IN_TRACTS, of="records"), by_tract.ravel())
                     row += judged(fit.interval(CLIQUE), law.ravel(), arguments.records)
                     is_mixed = fit.status is Status.CONVERGED
-                    rows.append([truth, epsilon, name, index, *row, is_mixed, fit.stats["r_hat"], seconds])
+                    rows.append(
+                        [truth, epsilon, name, index, *row, is_mixed, fit.stats["r_hat"], seconds]
+                    )
                     if arguments.csv:
                         pd.DataFrame(rows, columns=columns).to_csv(arguments.csv, index=False)
     table = pd.DataFrame(rows, columns=columns)

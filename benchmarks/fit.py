@@ -56,7 +56,9 @@ def simulated(cardinalities, scopes, records: int):
     model = ModelSpecification(
         domain=Domain(variables=tuple(range(len(states))), states=states), cliques=tuple(scopes)
     )
-    potentials = np.concatenate([np.log(rng.dirichlet(np.ones(int(np.prod(s))))) for s in model.shapes])
+    potentials = np.concatenate(
+        [np.log(rng.dirichlet(np.ones(int(np.prod(s))))) for s in model.shapes]
+    )
     x = sample(model.cardinalities, model.scopes, potentials, records, rng)
     scale = float(len(model.cliques))
     tables = {}
@@ -74,10 +76,16 @@ def cold(path: Path, method: str, runs: int = 7) -> dict[str, float]:
     found = []
     for _ in range(runs):
         out = subprocess.run(
-            [sys.executable, "-c", COLD, str(path), method], capture_output=True, text=True, check=True
+            [sys.executable, "-c", COLD, str(path), method],
+            capture_output=True,
+            text=True,
+            check=True,
         )
         found.append(json.loads(out.stdout))
-    return {key: round(statistics.median(f[key] for f in found), 3) for key in ("package", "imports", "fit")}
+    return {
+        key: round(statistics.median(f[key] for f in found), 3)
+        for key in ("package", "imports", "fit")
+    }
 
 
 def warm(release) -> dict[str, float | str]:

@@ -51,7 +51,8 @@ class Step:
 
     def run(self) -> None:
         scales = np.full(len(self.eligible), 1e6)
-        sums, starts = self.sums(), self.regressions.design.starts
+        sums = self.sums()
+        starts = self.regressions.design.starts
         self.regressions.move(choose_atoms(sums, starts, scales, self.source, self.eligible), 1)
 
 
@@ -63,7 +64,8 @@ class NodeStep(Step):
         self.blocks = blocks
 
     def sums(self) -> np.ndarray:
-        regressions, total = self.regressions, np.zeros((1, self.blocks[0].shape[1]))
+        regressions = self.regressions
+        total = np.zeros((1, self.blocks[0].shape[1]))
         out = np.empty((BLOCK, 1), dtype=np.float32)
         for place, block in enumerate(self.blocks):
             part = out[: len(block)]
@@ -91,7 +93,9 @@ def lockstep_against_loop(variables: int, records: int, repeats: int) -> dict[st
     with one_blas_thread():
         for _ in range(repeats):
             times["lockstep"].append(timed(together.run))
-            times["loop"].append(timed(lambda: [node.run() for node in some]) * variables / len(some))
+            times["loop"].append(
+                timed(lambda: [node.run() for node in some]) * variables / len(some)
+            )
     best = {name: min(found) for name, found in times.items()}
     return {
         "variables": variables,
@@ -129,9 +133,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
-    grid = [(50, 10_000)] if quick else [(50, 10_000), (50, 100_000), (200, 10_000), (200, 100_000)]
-    sizes = [(50, 10_000), (100, 10_000)] if quick else [(p, 20_000) for p in (50, 100, 200, 400, 800)]
-    longer = [] if quick else [(200, n) for n in (10_000, 40_000, 160_000)]
+    if quick:
+        grid = [(50, 10_000)]
+    else:
+        grid = [(50, 10_000), (50, 100_000), (200, 10_000), (200, 100_000)]
+    if quick:
+        sizes = [(50, 10_000), (100, 10_000)]
+    else:
+        sizes = [(p, 20_000) for p in (50, 100, 200, 400, 800)]
+    if quick:
+        longer = []
+    else:
+        longer = [(200, n) for n in (10_000, 40_000, 160_000)]
     found = {
         "machine": platform.processor() or platform.machine(),
         "blas_threads": os.environ.get("OMP_NUM_THREADS", "all"),

@@ -39,10 +39,16 @@ def true_tables(folder: Path, divide: int) -> dict[str, np.ndarray]:
             )
             found[row["tract"]][cell] += int(row["count"])
     joint = np.array([table // divide for _, table in sorted(found.items())])
-    return {"age": joint.sum(axis=(2, 3)), "hispanic": joint.sum(axis=(1, 3)), "race": joint.sum(axis=(1, 2))}
+    return {
+        "age": joint.sum(axis=(2, 3)),
+        "hispanic": joint.sum(axis=(1, 3)),
+        "race": joint.sum(axis=(1, 2)),
+    }
 
 
-def published(truth: dict[str, np.ndarray], law: DiscreteLaplace, threshold: int, rng: np.random.Generator):
+def published(
+    truth: dict[str, np.ndarray], law: DiscreteLaplace, threshold: int, rng: np.random.Generator
+):
     """The release, and which cells were withheld, by table."""
     tracts = len(truth["age"])
     network = bpm.declare(
@@ -52,7 +58,8 @@ def published(truth: dict[str, np.ndarray], law: DiscreteLaplace, threshold: int
         },
         [("tract", name) for name in truth],
     )
-    given, hidden = [Measurement(q.table("tract"), truth["age"].sum(axis=1), NoNoise())], {}
+    given = [Measurement(q.table("tract"), truth["age"].sum(axis=1), NoNoise())]
+    hidden = {}
     for name, table in truth.items():
         noisy = np.ravel(table + law.draw(table.shape, rng))
         hidden[name] = noisy < threshold
@@ -88,7 +95,9 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             length = {"draws": given.draws, "tune": given.draws // 2, "chains": given.chains}
-            posterior = bpm.LatentCounts().fit(release, rng=seed, time_limit=given.seconds, **length)
+            posterior = bpm.LatentCounts().fit(
+                release, rng=seed, time_limit=given.seconds, **length
+            )
         seconds = time.perf_counter() - begin
         for name, table in truth.items():
             people = posterior.interval(["tract", name], prob=0.9, of="records")

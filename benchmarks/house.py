@@ -60,7 +60,10 @@ MOST = {
     "files entered by a log-linear LatentCounts fit": 35,
     "files entered by a SelectMeasure release": 30,
 }
-LEAST = {"whole-line comments per 100 code lines": 3.0, "the same, in files with compiled functions": 6.0}
+LEAST = {
+    "whole-line comments per 100 code lines": 3.0,
+    "the same, in files with compiled functions": 6.0,
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class File:
         """Whether it holds functions that numba compiles."""
         functions = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
         ways = re.compile(r"njit|\bkept\(")
-        return any(ways.search(ast.unparse(each)) for node in functions for each in node.decorator_list)
+        return any(
+            ways.search(ast.unparse(each)) for node in functions for each in node.decorator_list
+        )
 
     def constants(self) -> Iterator[tuple[bool, bool]]:
         """Of each module constant, whether it is of numbers, and whether it has a comment."""
@@ -120,8 +125,14 @@ class File:
         for position, node in enumerate(body):
             if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
                 continue
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            below = body[position + 1] if position + 1 < len(body) else None
+            if isinstance(node, ast.Assign):
+                targets = node.targets
+            else:
+                targets = [node.target]
+            if position + 1 < len(body):
+                below = body[position + 1]
+            else:
+                below = None
             has_comment = (
                 bool(_lines_of(node) & self.comments)
                 or node.lineno - 1 in self.whole_line_comments
@@ -135,12 +146,22 @@ class File:
         """Own modules that each statement imports, and whether it stands inside a function."""
 
         def below(node: ast.AST, is_inside: bool) -> Iterator[tuple[set[str], bool]]:
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not for_types:
+            if (
+                isinstance(node, ast.If)
+                and "TYPE_CHECKING" in ast.unparse(node.test)
+                and not for_types
+            ):
                 return
-            if isinstance(node, ast.ImportFrom) and self._absolute(node).partition(".")[0] == PACKAGE:
+            if (
+                isinstance(node, ast.ImportFrom)
+                and self._absolute(node).partition(".")[0] == PACKAGE
+            ):
                 source = self._absolute(node)
                 # a name may be a module of the package, or something in it
-                yield {f"{source}.{each.name}" for each in node.names} & names or {source}, is_inside
+                yield (
+                    {f"{source}.{each.name}" for each in node.names} & names or {source},
+                    is_inside,
+                )
             for child in ast.iter_child_nodes(node):
                 yield from below(child, is_inside or isinstance(node, FUNCTIONS))
 
@@ -186,8 +207,14 @@ def asked_for_own_types(files: dict[str, File]) -> int:
     own = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
     count = 0
     for node in nodes:
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance" and len(node.args) > 1:
-            kinds = {getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(node.args[1])}
+        if (
+            isinstance(node, ast.Call)
+            and getattr(node.func, "id", "") == "isinstance"
+            and len(node.args) > 1
+        ):
+            kinds = {
+                getattr(each, "id", getattr(each, "attr", None)) for each in ast.walk(node.args[1])
+            }
             count += bool(kinds & own)
     return count
 
@@ -195,7 +222,10 @@ def asked_for_own_types(files: dict[str, File]) -> int:
 def names_listed(root: Path) -> list[str]:
     """Return the names that the reference lists, with their modules, in its order."""
     page = root / REFERENCE
-    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    if page.exists():
+        text = page.read_text(encoding="utf-8")
+    else:
+        text = ""
     lists = re.findall(r"^\.\. autosummary::\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     return re.findall(rf"^ +({PACKAGE}\.\S+)$", "\n".join(lists), re.MULTILINE)
 
@@ -203,7 +233,9 @@ def names_listed(root: Path) -> list[str]:
 def names_beside(root: Path) -> dict[str, list[str]]:
     """Return the names that are shown on the page of another, by that other name."""
     page = root / BESIDE
-    return tomllib.loads(page.read_text(encoding="utf-8")) if page.exists() else {}
+    if page.exists():
+        return tomllib.loads(page.read_text(encoding="utf-8"))
+    return {}
 
 
 def counts(root: Path) -> dict[str, float]:
@@ -231,7 +263,9 @@ def counts(root: Path) -> dict[str, float]:
         "imports of own modules inside functions": sum(is_inside for _, is_inside in imports),
         "monkeypatch.setattr in tests": sum(text.count("monkeypatch.setattr(") for text in tests),
         "public names on the reference pages": len(names_listed(root)),
-        "names shown on the page of another": sum(len(names) for names in names_beside(root).values()),
+        "names shown on the page of another": sum(
+            len(names) for names in names_beside(root).values()
+        ),
         f"files above {LONGEST_FILE} lines": sum(length > LONGEST_FILE for length in lengths),
     }
 
@@ -244,7 +278,8 @@ def comment_rate(files: list[File]) -> float:
 def entered(call: Callable[[], object], package: Path) -> int:
     """Number of files of the package of which the call runs a function."""
     found: set[str] = set()
-    monitor, tool = sys.monitoring, sys.monitoring.PROFILER_ID
+    monitor = sys.monitoring
+    tool = sys.monitoring.PROFILER_ID
     monitor.use_tool_id(tool, "house")
     monitor.register_callback(
         tool,
@@ -273,19 +308,26 @@ def traced() -> dict[str, int]:
     data = pd.DataFrame(rows, columns=list(states))
     chain = bpm.declare(states, [("a", "b"), ("b", "c"), ("c", "d")])
     release = LaplaceStatistics(epsilon=1.0).release(chain, data, rng=1)
-    free, log_linear = bpm.declare(states), bpm.LatentCounts(formulation="log-linear")
+    free = bpm.declare(states)
+    log_linear = bpm.LatentCounts(formulation="log-linear")
     sampling = {"draws": 20, "tune": 20, "chains": 2, "progress_bar": False, "rng": 1}
     calls: dict[str, Callable[[], object]] = {
         "files entered by a NoiseAwareMAP fit": lambda: bpm.NoiseAwareMAP().fit(release),
-        "files entered by a log-linear LatentCounts fit": lambda: log_linear.fit(release, **sampling),
-        "files entered by a SelectMeasure release": lambda: SelectMeasure(rho=1.0).release(free, data, rng=1),
+        "files entered by a log-linear LatentCounts fit": lambda: log_linear.fit(
+            release, **sampling
+        ),
+        "files entered by a SelectMeasure release": lambda: SelectMeasure(rho=1.0).release(
+            free, data, rng=1
+        ),
     }
     with warnings.catch_warnings(action="ignore"):  # of chains that are too short to be used
         return {name: entered(call, package) for name, call in calls.items()}
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="Count the library's size and shape from its source.")
+    parser = argparse.ArgumentParser(
+        description="Count the library's size and shape from its source."
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout, by default this one")
     parser.add_argument(
         "--trace", action="store_true", help="run three calls, and count the files they enter"
@@ -296,11 +338,15 @@ def main(arguments: list[str] | None = None) -> None:
         sys.path.insert(0, str(asked.root.resolve()))
         found |= traced()
     for name, value in found.items():
-        most, least = MOST.get(name), LEAST.get(name)
+        most = MOST.get(name)
+        least = LEAST.get(name)
         is_missed = (most is not None and value > most) or (least is not None and value < least)
-        limit = (
-            f"at most {most:,}" if most is not None else f"at least {least:g}" if least is not None else ""
-        )
+        if most is not None:
+            limit = f"at most {most:,}"
+        elif least is not None:
+            limit = f"at least {least:g}"
+        else:
+            limit = ""
         print(f"{name:48}{value:10,g}   {limit:18}{'missed' if is_missed else ''}".rstrip())
 
 

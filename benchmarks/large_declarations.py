@@ -38,7 +38,9 @@ def panel(states=16, length=20, people=3000):
     matrix = rng.dirichlet(np.full(states, 0.7), size=states).cumsum(axis=1)
     steps = [rng.integers(0, states, people)]
     for _ in range(length - 1):
-        steps.append((rng.random(people)[:, None] > matrix[steps[-1]]).sum(axis=1).clip(max=states - 1))
+        steps.append(
+            (rng.random(people)[:, None] > matrix[steps[-1]]).sum(axis=1).clip(max=states - 1)
+        )
     names = bpm.ModelSpecification.from_pgmpy(network).domain.variables
     data = pd.DataFrame(dict(zip(names, steps, strict=True)))
     return LaplaceStatistics(epsilon=20.0).release(network, data, rng=1)
@@ -82,7 +84,9 @@ CASES = {
     "NoiseAwareMAP, chain of 16 states and 10 steps": lambda: (
         bpm.NoiseAwareMAP().fit(panel(length=10)).status
     ),
-    "NoiseAwareMAP, chain of 16 states and 20 steps": lambda: bpm.NoiseAwareMAP().fit(panel()).status,
+    "NoiseAwareMAP, chain of 16 states and 20 steps": lambda: (
+        bpm.NoiseAwareMAP().fit(panel()).status
+    ),
     "SelectMeasure, 69 binary columns": lambda: learned(69),
     "SelectMeasure, 100 binary columns": lambda: learned(100),
     "interval of a network of 200 nodes": network_interval,
@@ -93,7 +97,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     asked = sys.argv[1:] or list(CASES)
     for name in [case for case in CASES if any(word in case for word in asked)]:
-        begin, wall = time.process_time(), time.perf_counter()
+        begin = time.process_time()
+        wall = time.perf_counter()
         outcome = CASES[name]()
         print(
             f"| {name} | {time.process_time() - begin:.1f} | {time.perf_counter() - wall:.1f} | {outcome} |",

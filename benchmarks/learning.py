@@ -46,7 +46,10 @@ def mechanisms(
 ) -> dict[str, PrivateFrankWolfe | SelectMeasure]:
     common = {"rho": rho, "adjacency": "replace-one"}
     believed = 3 if graph == "3-regular" else 4
-    others = OTHER_DEGREES if variables <= 50 else ()
+    if variables <= 50:
+        others = OTHER_DEGREES
+    else:
+        others = ()
     return {
         "Frank-Wolfe, tight": PrivateFrankWolfe(width=width, single_share=0, **common),
         "moments": SelectMeasure(degree=variables - 1, **common),
@@ -88,37 +91,56 @@ def public(graph: str, variables: int, index: int, records: list[int]) -> list[R
         error, how = population.likelihood_error(codes[:n])
         seconds = time.perf_counter() - begin
         name = "likelihood of the true graph, not private"
-        rows.append({"method": name, "records": n, "error": error, "seconds": seconds, "status": how})
+        rows.append(
+            {"method": name, "records": n, "error": error, "seconds": seconds, "status": how}
+        )
     return rows
 
 
 def cells(graph: str, variables: int, index: int, quick: bool, large: bool) -> list[Row]:
     """All methods on one population."""
     warnings.simplefilter("ignore")
-    records, budgets = ([3_000, 10_000], [0.1, 1.0]) if quick else (list(RECORDS), list(BUDGETS))
+    if quick:
+        records = [3_000, 10_000]
+        budgets = [0.1, 1.0]
+    else:
+        records = list(RECORDS)
+        budgets = list(BUDGETS)
     where: Row = {"graph": graph, "variables": variables, "population": index}
     folder = CACHE / "learning" / f"{graph}-{variables}-{index}"
     rows: list[Row] = []
     for n, rho in product(records, budgets):
         for method in mechanisms(graph, variables, 1.0, rho):
-            if "paper" in method and variables * n >= LARGE and (index >= LARGE_POPULATIONS or not large):
+            if (
+                "paper" in method
+                and variables * n >= LARGE
+                and (index >= LARGE_POPULATIONS or not large)
+            ):
                 continue
             path = folder / f"{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"
             found = kept(
-                path, lambda n=n, rho=rho, method=method: private(graph, variables, index, n, rho, method)
+                path,
+                lambda n=n, rho=rho, method=method: private(
+                    graph, variables, index, n, rho, method
+                ),
             )
             rows.append({**where, "records": n, "rho": rho, "method": method, **found})
     path = folder / f"public-{'-'.join(map(str, records))}.json"
-    return rows + [{**where, **row} for row in kept(path, lambda: public(graph, variables, index, records))]
+    return rows + [
+        {**where, **row} for row in kept(path, lambda: public(graph, variables, index, records))
+    ]
 
 
 def report(frame: pd.DataFrame) -> str:
     """Markdown tables of mean errors, one a graph and size, and how they compare."""
     parts = []
     for (graph, variables), part in frame.groupby(["graph", "variables"], sort=False):
-        budgeted, free = part[part["rho"].notna()], part[part["rho"].isna()]
+        budgeted = part[part["rho"].notna()]
+        free = part[part["rho"].isna()]
         order = list(dict.fromkeys(budgeted["method"]))
-        mean = budgeted.pivot_table(index=["records", "rho"], columns="method", values="error")[order]
+        mean = budgeted.pivot_table(index=["records", "rho"], columns="method", values="error")[
+            order
+        ]
         lines = [
             f"### {graph}, p = {variables}",
             "",
@@ -140,7 +162,9 @@ def crossovers(frame: pd.DataFrame) -> str:
     """A map for each graph and size: who has the least error, all within a tenth of it, where it is informative."""
     names = {SELECTED: "S", "moments": "M", "Frank-Wolfe, tight": "F", "Frank-Wolfe, paper": "P"}
     own = frame[frame["method"].isin(list(names)) & frame["rho"].notna()]
-    mean = own.pivot_table(index=["graph", "variables", "records", "rho"], columns="method", values="error")
+    mean = own.pivot_table(
+        index=["graph", "variables", "records", "rho"], columns="method", values="error"
+    )
     parts = []
     for (graph, variables), part in mean.groupby(["graph", "variables"], sort=False):
         budgets = sorted(part.index.unique("rho"))
@@ -154,7 +178,9 @@ def crossovers(frame: pd.DataFrame) -> str:
             row = []
             for rho in budgets:
                 errors = part.loc[(graph, variables, n, rho)]
-                near = "".join(short for name, short in names.items() if errors[name] <= 1.1 * errors.min())
+                near = "".join(
+                    short for name, short in names.items() if errors[name] <= 1.1 * errors.min()
+                )
                 row.append(f"{near} {errors.min():.3f}" if errors.min() < INFORMATIVE else "–")
             lines.append(f"| {n:,} | " + " | ".join(row) + " |")
         parts.append("\n".join(lines))
@@ -168,14 +194,21 @@ def summary(frame: pd.DataFrame) -> str:
     )
     rivals = mean[list(RIVALS)].min(axis=1)
     ratio = (mean[SELECTED] / rivals)[mean[[SELECTED, *RIVALS]].min(axis=1) < INFORMATIVE]
-    tight, paper = mean["Frank-Wolfe, tight"], mean["Frank-Wolfe, paper"]
+    tight = mean["Frank-Wolfe, tight"]
+    paper = mean["Frank-Wolfe, paper"]
     own = (tight / paper)[(np.minimum(tight, paper) < INFORMATIVE)]
     lines = []
-    for name, found in ((f"{SELECTED} / best private rival", ratio), ("Frank-Wolfe tight / paper", own)):
+    for name, found in (
+        (f"{SELECTED} / best private rival", ratio),
+        ("Frank-Wolfe tight / paper", own),
+    ):
         worst = found.groupby(["graph", "variables"]).agg(["count", "median", "max"])
         lines.append(f"### {name}, informative cells\n")
         lines += ["| graph | p | cells | median | worst |", "|---|---|---|---|---|"]
-        lines += [f"| {g} | {p} | {int(c)} | {m:.2f} | {w:.2f} |" for (g, p), (c, m, w) in worst.iterrows()]
+        lines += [
+            f"| {g} | {p} | {int(c)} | {m:.2f} | {w:.2f} |"
+            for (g, p), (c, m, w) in worst.iterrows()
+        ]
         lines.append("")
     return "\n".join(lines)
 
@@ -187,10 +220,18 @@ def main() -> None:
     parser.add_argument("--populations", type=int, default=POPULATIONS)
     parser.add_argument("--sizes", type=int, nargs="+", default=list(VARIABLES))
     parser.add_argument("--quick", action="store_true", help="one population, p = 10 and 20")
-    parser.add_argument("--not-large", action="store_true", help="leave the paper's largest cells for later")
+    parser.add_argument(
+        "--not-large", action="store_true", help="leave the paper's largest cells for later"
+    )
     options = parser.parse_args()
-    populations = 1 if options.quick else options.populations
-    sizes = [10, 20] if options.quick else options.sizes
+    if options.quick:
+        populations = 1
+    else:
+        populations = options.populations
+    if options.quick:
+        sizes = [10, 20]
+    else:
+        sizes = options.sizes
     tasks = [(g, p, k) for k in range(populations) for p in sizes for g in GRAPHS]
     work = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(
         joblib.delayed(cells)(*task, options.quick, not options.not_large) for task in tasks

@@ -71,7 +71,9 @@ def cells(states: int, index: int, quick: bool) -> list[Row]:
         truth[j * states : (j + 1) * states, i * states : (i + 1) * states] = table.T
     sizes = np.abs(truth).reshape(VARIABLES, states, VARIABLES, states).max(axis=3).sum(axis=2)
     width = float(sizes.max())
-    codes = sample((states,) * VARIABLES, edges, np.concatenate(flat), max(n for n, _ in wanted), rng)
+    codes = sample(
+        (states,) * VARIABLES, edges, np.concatenate(flat), max(n for n, _ in wanted), rng
+    )
     names = [f"v{i}" for i in range(VARIABLES)]
     network = bpm.declare(states={name: list(range(states)) for name in names})
     rows: list[Row] = []
@@ -94,7 +96,9 @@ def cells(states: int, index: int, quick: bool) -> list[Row]:
                     "status": learned.status,
                 }
 
-            name = f"{states}-{index}-{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"
+            name = (
+                f"{states}-{index}-{n}-{rho:g}-{method.replace(', ', '-').replace(' ', '-')}.json"
+            )
             found = kept(CACHE / "learning-alphabets" / name, release)
             rows.append(
                 {
@@ -113,7 +117,9 @@ def cells(states: int, index: int, quick: bool) -> list[Row]:
 def report(frame: pd.DataFrame) -> str:
     """Markdown table of mean errors, and the best corrected form over the paper's."""
     methods = list(dict.fromkeys(frame["method"]))
-    mean = frame.pivot_table(index=["states", "records", "rho"], columns="method", values="error")[methods]
+    mean = frame.pivot_table(index=["states", "records", "rho"], columns="method", values="error")[
+        methods
+    ]
     ratio = mean[methods[:2]].max(axis=1) / mean["Frank-Wolfe, paper"]
     lines = [
         "| k | n | ρ | " + " | ".join(methods) + " | worse corrected form / paper |",
@@ -129,7 +135,9 @@ def main() -> None:
     """Run the cells and print their table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="one population, one cell for each alphabet")
+    parser.add_argument(
+        "--quick", action="store_true", help="one population, one cell for each alphabet"
+    )
     options = parser.parse_args()
     tasks = list(product(STATES, range(1 if options.quick else POPULATIONS)))
     work = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(

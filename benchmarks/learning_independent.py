@@ -43,7 +43,9 @@ def even(cards: tuple[int, ...], records: int, seed: int) -> np.ndarray:
 
 def error(codes: np.ndarray, cards: tuple[int, ...], table_of: Tables) -> float:
     pairs = itertools.combinations(range(len(cards)), 2)
-    return float(np.mean([0.5 * np.abs(shares(codes, c, cards) - table_of(c)).sum() for c in pairs]))
+    return float(
+        np.mean([0.5 * np.abs(shares(codes, c, cards) - table_of(c)).sum() for c in pairs])
+    )
 
 
 def released(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) -> dict[str, object]:
@@ -72,9 +74,14 @@ def main() -> None:
             alone = error(codes, cards, independent_tables(codes, cards, rho, seed))
             rows.append(released(codes, cards, rho, seed) | {"independent": alone})
         frame = pd.DataFrame(rows)
-        means = frame[["rounds", "independent", "spent", "tables", "seconds"]].mean().round(4).to_dict()
+        means = (
+            frame[["rounds", "independent", "spent", "tables", "seconds"]].mean().round(4).to_dict()
+        )
         told = frame["status"].value_counts().to_dict()
-        print(f"{len(cards)} of {max(cards)} states, n={records}, rho={rho}: {means} {told}", flush=True)
+        print(
+            f"{len(cards)} of {max(cards)} states, n={records}, rho={rho}: {means} {told}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

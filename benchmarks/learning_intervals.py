@@ -45,10 +45,17 @@ type Cell = tuple[str, int, int, float, int]
 type Row = dict[str, object]
 
 
-def mechanism(method: str, population: IsingPopulation, rho: float) -> SelectMeasure | PrivateFrankWolfe:
+def mechanism(
+    method: str, population: IsingPopulation, rho: float
+) -> SelectMeasure | PrivateFrankWolfe:
     if method.startswith(FRANK_WOLFE):
-        return PrivateFrankWolfe(rho=rho, width=population.width, single_share=0, adjacency="replace-one")
-    degree = len(population.couplings) - 1 if method.startswith(ALL) else 4
+        return PrivateFrankWolfe(
+            rho=rho, width=population.width, single_share=0, adjacency="replace-one"
+        )
+    if method.startswith(ALL):
+        degree = len(population.couplings) - 1
+    else:
+        degree = 4
     return SelectMeasure(rho=rho, degree=degree, adjacency="replace-one")
 
 
@@ -58,11 +65,14 @@ def measured(method: str, variables: int, records: int, rho: float, index: int) 
     population, codes = drawn("3-regular", variables, records, SEED + index, LARGEST_FIELD)
     seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho)])
     rng = np.random.default_rng(seed)
-    learned = mechanism(method, population, rho).release(population.network, population.frame(codes), rng=rng)
+    learned = mechanism(method, population, rho).release(
+        population.network, population.frame(codes), rng=rng
+    )
     begin = time.process_time()
     lower, upper = limits_of(learned, method, rng)
     result: Row = {"seconds": time.process_time() - begin}
-    truth, fields = population.couplings[np.triu_indices(variables, 1)], population.fields
+    truth = population.couplings[np.triu_indices(variables, 1)]
+    fields = population.fields
     (low, least), (high, most) = (np.split(limits, [truth.size]) for limits in (lower, upper))
     for name, own, part in (
         ("coupled", (low, high, truth), truth != 0),
@@ -80,7 +90,9 @@ def limits_of(learned: Any, method: str, rng: np.random.Generator) -> tuple[np.n
     """Lower and upper limits of couplings and fields, as `learned.interval` has them, from one simulation."""
     if method.endswith(BASIC):
         draws = [draw.vector() for draw in replicates_of(learned, REPLICATES, rng)]
-        upper, lower = 2 * learned.vector() - np.quantile(draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0)
+        upper, lower = 2 * learned.vector() - np.quantile(
+            draws, [(1 - PROB) / 2, (1 + PROB) / 2], axis=0
+        )
         return lower, upper
     if method.startswith(FRANK_WOLFE):
         return calibrated.limits(learned, PROB, REPLICATES, rng, None)
@@ -97,7 +109,9 @@ def cells(quick: bool) -> list[Cell]:
                     found += [(method, variables, records, rho, k) for k in range(count)]
     if quick:
         found = [cell for cell in found if cell[1] == 20 and cell[2] < 100_000]
-    return sorted(found, key=lambda cell: (cell[0] not in (MEASURED, ALL), cell[1], cell[2], cell[4]))
+    return sorted(
+        found, key=lambda cell: (cell[0] not in (MEASURED, ALL), cell[1], cell[2], cell[4])
+    )
 
 
 def report(frame: pd.DataFrame) -> str:
@@ -127,9 +141,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--quick", action="store_true", help="p = 20 and few records alone")
     parser.add_argument("--methods", nargs="+", choices=list(RELEASES), default=list(RELEASES))
-    parser.add_argument("--minutes", type=float, default=np.inf, help="begin no release after so long")
+    parser.add_argument(
+        "--minutes", type=float, default=np.inf, help="begin no release after so long"
+    )
     options = parser.parse_args()
-    rows, begin = [], time.monotonic()
+    rows = []
+    begin = time.monotonic()
     chosen = [cell for cell in cells(options.quick) if cell[0] in options.methods]
     for method, p, n, rho, k in track(chosen):
         name = method.replace(", ", "-").replace(" ", "-")
@@ -137,7 +154,9 @@ def main() -> None:
         if not path.exists() and time.monotonic() - begin > 60 * options.minutes:
             continue
         found = kept(path, lambda cell=(method, p, n, rho, k): measured(*cell))
-        rows.append({"method": method, "variables": p, "records": n, "rho": rho, "release": k, **found})
+        rows.append(
+            {"method": method, "variables": p, "records": n, "rho": rho, "release": k, **found}
+        )
     frame = pd.DataFrame(rows)
     if not options.quick and len(options.methods) == len(RELEASES):
         frame.to_csv(RESULTS / "learning_intervals.csv", index=False, float_format="%.6g")

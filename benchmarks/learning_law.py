@@ -29,11 +29,15 @@ def fitted(errors: pd.DataFrame, method: str) -> dict[str, float]:
     own: Any = errors[(errors["method"] == method) & errors["rho"].notna()]
     cells = own.groupby(KEYS)["error"].mean().reset_index()
     cells = cells[cells["error"] < LARGEST]
-    p, n, rho, error = (cells[name].to_numpy(float) for name in ("variables", "records", "rho", "error"))
+    p, n, rho, error = (
+        cells[name].to_numpy(float) for name in ("variables", "records", "rho", "error")
+    )
     given = METHODS[method]
 
     def left(x: np.ndarray) -> np.ndarray:
-        private = np.exp(x[1]) * p ** x[2] / (n * np.sqrt(rho)) ** (x[3] if given is None else given)
+        private = (
+            np.exp(x[1]) * p ** x[2] / (n * np.sqrt(rho)) ** (x[3] if given is None else given)
+        )
         return 0.5 * np.log(np.exp(x[0]) * np.log(p) / n + private) - np.log(error)
 
     found = least_squares(left, [0.0, 0.0, 1.0] + ([1.0] if given is None else []))

@@ -42,7 +42,9 @@ class IsingPopulation:
     fields: Array
 
     @classmethod
-    def of(cls, graph: str, variables: int, seed: int, largest_field: float = 0.0) -> IsingPopulation:
+    def of(
+        cls, graph: str, variables: int, seed: int, largest_field: float = 0.0
+    ) -> IsingPopulation:
         rng = np.random.default_rng([seed, variables])
         edges = sorted((min(edge), max(edge)) for edge in edges_of(graph, variables, seed))
         couplings = np.zeros((variables, variables))
@@ -82,16 +84,21 @@ class IsingPopulation:
 
     def likelihood_error(self, codes: Array) -> tuple[float, str]:
         """Error of maximum likelihood on the true graph; of pseudo-likelihood where inference is not exact."""
-        p, found = len(self.couplings), np.zeros_like(self.couplings)
+        p = len(self.couplings)
+        found = np.zeros_like(self.couplings)
         if is_narrow((2,) * p, self.edges):
             names = [f"v{i}" for i in range(p)]
             model = bpm.declare(
-                states={name: [0, 1] for name in names}, cliques=[(names[i], names[j]) for i, j in self.edges]
+                states={name: [0, 1] for name in names},
+                cliques=[(names[i], names[j]) for i, j in self.edges],
             )
             fit = NaiveMLE(ridge=1e-7).fit(ExactStatistics().release(model, self.frame(codes)))
             for (a, b), table in fit.potentials.items():
-                i, j = int(a[1:]), int(b[1:])
-                found[i, j] = found[j, i] = (table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]) / 4
+                i = int(a[1:])
+                j = int(b[1:])
+                found[i, j] = found[j, i] = (
+                    table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]
+                ) / 4
             return self.error(found), "likelihood"
         for i in range(p):
             beside = np.flatnonzero(self.couplings[i])
@@ -113,7 +120,9 @@ class IsingPopulation:
         for i in range(p):
             others = np.delete(np.arange(p), i)
             features = spins[:, others]
-            fit = LogisticRegression(l1_ratio=1, solver="saga", tol=1e-3, warm_start=True, random_state=0)
+            fit = LogisticRegression(
+                l1_ratio=1, solver="saga", tol=1e-3, warm_start=True, random_state=0
+            )
             for place, n in enumerate(sizes):
                 fit.set_params(C=1 / (0.5 * np.sqrt(n * np.log(p))))
                 fit.fit(features[:n], codes[:n, i])

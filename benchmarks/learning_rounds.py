@@ -85,7 +85,9 @@ def by_rounds(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) 
         (merged,) = run.fit.probabilities([scope])
         table = merged[np.ix_(*(run.merging.groups[v] for v in scope))]
         for axis, v in enumerate(scope):
-            table = table * run.merging.shares[v].reshape([-1 if a == axis else 1 for a in range(len(scope))])
+            table = table * run.merging.shares[v].reshape(
+                [-1 if a == axis else 1 for a in range(len(scope))]
+            )
         return table
 
     found = errors(codes, cards, table_of)
@@ -99,7 +101,9 @@ def by_rounds(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) 
 
 def by_degree(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int, degree: int) -> Row:
     names = [f"v{i}" for i in range(len(cards))]
-    network = bpm.declare(states={name: list(range(k)) for name, k in zip(names, cards, strict=True)})
+    network = bpm.declare(
+        states={name: list(range(k)) for name, k in zip(names, cards, strict=True)}
+    )
     begin = time.perf_counter()
     learned = SelectMeasure(rho=rho, degree=degree).release(
         network, pd.DataFrame(codes, columns=names), rng=seed
@@ -112,7 +116,8 @@ def by_degree(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int, 
 
 def independent_tables(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) -> Tables:
     """All of the budget on single variables, no couplings."""
-    rng, sigma = np.random.default_rng(seed), math.sqrt(len(cards) / (2 * rho))
+    rng = np.random.default_rng(seed)
+    sigma = math.sqrt(len(cards) / (2 * rho))
     singles = []
     for v, k in enumerate(cards):
         noisy = np.maximum(np.bincount(codes[:, v], minlength=k) + rng.normal(0, sigma, k), 0)
@@ -151,7 +156,8 @@ def main() -> None:
                 methods[f"degree {DEGREES[name]}"] = partial(by_degree, degree=DEGREES[name])
         for method, run in methods.items():
             rows.append(
-                {"data": name, "rho": rho, "seed": seed, "method": method} | run(codes, cards, rho, seed)
+                {"data": name, "rho": rho, "seed": seed, "method": method}
+                | run(codes, cards, rho, seed)
             )
             print(rows[-1], flush=True)
     frame = pd.DataFrame(rows)

@@ -60,7 +60,9 @@ def missing(n: int, rng: np.random.Generator) -> Records:
 
 
 def skipped(n: int, rng: np.random.Generator) -> Records:
-    trait, columns, cards = rng.normal(size=n), [], []
+    trait = rng.normal(size=n)
+    columns = []
+    cards = []
     for _ in range(2):
         gate = (rng.random(n) < logistic(0.8 * trait - 0.5)).astype(int)
         columns.append(gate)
@@ -77,20 +79,25 @@ def skipped(n: int, rng: np.random.Generator) -> Records:
 
 def copies(n: int, rng: np.random.Generator) -> Records:
     trait = rng.normal(size=n)
-    first = (rng.random((n, 3)) < logistic(np.array([-1.5, -0.5, 0.5]) + 0.7 * trait[:, None])).astype(int)
+    first = (
+        rng.random((n, 3)) < logistic(np.array([-1.5, -0.5, 0.5]) + 0.7 * trait[:, None])
+    ).astype(int)
     flipped = np.where(rng.random((n, 3)) < [0.002, 0.01, 0.03], 1 - first, first)
     own = np.column_stack([rng.random(n) < 0.3, rng.random(n) < logistic(trait)]).astype(int)
     return np.column_stack([first, first[:, :2], flipped, own]), (2,) * 10
 
 
 def zeros(n: int, rng: np.random.Generator) -> Records:
-    age, u = rng.integers(0, 4, n), rng.random((n, 7))
+    age = rng.integers(0, 4, n)
+    u = rng.random((n, 7))
     is_child = age == 0
     married = np.where(is_child, 0, np.digitize(u[:, 0], [0.3, 0.85]))
     retired = np.where(u[:, 1] < 0.85, 3, 1)
     work = np.where(is_child, 0, np.where(age == 3, retired, np.where(u[:, 1] < 0.7, 1, 2)))
     pension = np.where(work == 3, 1, (u[:, 2] < 0.02) & (age == 2))
-    children = np.where(is_child, 0, np.where(u[:, 3] < 0.3 + 0.3 * (married == 0), 0, 1 + (u[:, 3] > 0.8)))
+    children = np.where(
+        is_child, 0, np.where(u[:, 3] < 0.3 + 0.3 * (married == 0), 0, 1 + (u[:, 3] > 0.8))
+    )
     license_ = np.where(is_child, 0, u[:, 4] < 0.8)
     car = np.where(license_ == 0, 0, u[:, 5] < 0.7)
     ill = u[:, 6] < 0.1 + 0.1 * age
@@ -107,15 +114,20 @@ MADE: dict[str, Callable[[int, np.random.Generator], Records]] = {
 }
 
 
-def cell(name: str, rho: float, seed: int, has_mode: bool) -> tuple[pd.DataFrame, dict[str, object]]:
+def cell(
+    name: str, rho: float, seed: int, has_mode: bool
+) -> tuple[pd.DataFrame, dict[str, object]]:
     """Rows of cells of pairs, and the errors of one release."""
-    (codes, cards), population = MADE[name](RECORDS, np.random.default_rng([seed, 17])), TRUTHS[name]
+    (codes, cards) = MADE[name](RECORDS, np.random.default_rng([seed, 17]))
+    population = TRUTHS[name]
     names = [f"v{i}" for i in range(len(cards))]
     network = bpm.declare(states={v: list(range(k)) for v, k in zip(names, cards, strict=True)})
     begin = time.process_time()
     learned = SelectMeasure(rho=rho).release(network, pd.DataFrame(codes, columns=names), rng=seed)
     told = {"data": name, "rho": rho, "seed": seed, "seconds": time.process_time() - begin}
-    measured = [{names.index(v) for v in each.query.scope} for each in learned.statistics.measurements]
+    measured = [
+        {names.index(v) for v in each.query.scope} for each in learned.statistics.measurements
+    ]
     solutions = {"rounds": learned.solution}
     if has_mode:
         solutions["mode"] = bpm.NoiseAwareMAP().fit(learned.statistics)
@@ -124,7 +136,8 @@ def cell(name: str, rho: float, seed: int, has_mode: bool) -> tuple[pd.DataFrame
             [
                 0.5
                 * np.abs(
-                    shares(codes, s, cards) - solutions[method].marginal([names[v] for v in s]).values
+                    shares(codes, s, cards)
+                    - solutions[method].marginal([names[v] for v in s]).values
                 ).sum()
                 for s in itertools.combinations(range(len(cards)), order)
             ]
@@ -141,7 +154,10 @@ def cell(name: str, rho: float, seed: int, has_mode: bool) -> tuple[pd.DataFrame
             if limits[:, 0].sum() > 2:
                 limits /= limits[:, 0].sum()
             truth = shares(source, pair, cards).ravel()
-            notes = " ".join(frame["note"]) if "note" in frame else ""
+            if "note" in frame:
+                notes = " ".join(frame["note"])
+            else:
+                notes = ""
             bound = re.search(r"variation at most (\S+\d)", notes)
             rows.append(
                 pd.DataFrame(
@@ -168,26 +184,37 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--rho", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--only", nargs="+", default=list(MADE))
-    parser.add_argument("--mode", action="store_true", help="compare with NoiseAwareMAP on the same tables")
+    parser.add_argument(
+        "--mode", action="store_true", help="compare with NoiseAwareMAP on the same tables"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    found, errors = [], []
+    found = []
+    errors = []
     for name in options.only:
         TRUTHS[name] = MADE[name](POPULATION, np.random.default_rng(99))[0]
-        for rho, seed in itertools.product(options.rho, range(options.first, options.first + options.seeds)):
+        for rho, seed in itertools.product(
+            options.rho, range(options.first, options.first + options.seeds)
+        ):
             cells, told = cell(name, rho, seed, options.mode)
             found.append(cells)
             errors.append(told)
             print(name, rho, seed, flush=True)
-    cells, told = pd.concat(found), pd.DataFrame(errors)
-    print(told.drop(columns="seed").groupby(["data", "rho"], sort=False).mean().round(4).to_string())
+    cells = pd.concat(found)
+    told = pd.DataFrame(errors)
+    print(
+        told.drop(columns="seed").groupby(["data", "rho"], sort=False).mean().round(4).to_string()
+    )
     known = cells[cells["measured"]].copy()
     keys = ["data", "rho", "of", "method"]
     known["quarter"] = known.groupby(keys)["truth"].transform(
         lambda truth: pd.qcut(truth.rank(method="first"), 4, labels=False) + 1
     )
     held = known.pivot_table(index=keys, columns="quarter", values="held", sort=False)
-    held["all"], held["width"] = known.groupby(keys)["held"].mean(), known.groupby(keys)["width"].mean()
+    held["all"], held["width"] = (
+        known.groupby(keys)["held"].mean(),
+        known.groupby(keys)["width"].mean(),
+    )
     print(held.round(4).to_string())
     held.join(told.groupby(["data", "rho"]).mean(), on=["data", "rho"]).to_csv(
         RESULTS / "learning-rounds-determined.csv", float_format="%.4g"

@@ -35,20 +35,27 @@ SEED, DRAWS, WIDEST = 20_261_123, 500_000, 25
 def pairs_of(codes: np.ndarray) -> np.ndarray:
     """Return shares of all pairs of two-state variables, shape (pairs, 4)."""
     ones = codes.astype(float)
-    both, single = ones.T @ ones / len(codes), ones.mean(axis=0)
+    both = ones.T @ ones / len(codes)
+    single = ones.mean(axis=0)
     found = []
     for i, j in itertools.combinations(range(codes.shape[1]), 2):
         shared = both[i, j]
-        found.append([1 - single[i] - single[j] + shared, single[j] - shared, single[i] - shared, shared])
+        found.append(
+            [1 - single[i] - single[j] + shared, single[j] - shared, single[i] - shared, shared]
+        )
     return np.array(found)
 
 
 def pairs_of_model(learned: LearnedNetwork, names: list[str]) -> np.ndarray:
     """Return the same of a learned model."""
     if len(names) > WIDEST:
-        return pairs_of(learned.solution.sample(DRAWS, rng=np.random.default_rng(SEED))[names].to_numpy())
+        return pairs_of(
+            learned.solution.sample(DRAWS, rng=np.random.default_rng(SEED))[names].to_numpy()
+        )
     marginal = learned.solution.marginal
-    return np.array([marginal(list(pair)).values.ravel() for pair in itertools.combinations(names, 2)])
+    return np.array(
+        [marginal(list(pair)).values.ravel() for pair in itertools.combinations(names, 2)]
+    )
 
 
 def main() -> None:
@@ -72,7 +79,10 @@ def main() -> None:
             for i, j in itertools.combinations(range(variables), 2):
                 couplings[i, j] = couplings[j, i] = coupling(learned, names[i], names[j])
             error = population.error(couplings)
-            name = "rounds" if degree is None else f"degree={degree}"
+            if degree is None:
+                name = "rounds"
+            else:
+                name = f"degree={degree}"
             cell = f"{graph}, {variables} variables, n = {records:,}, rho = {rho:g}"
             print(
                 f"{cell} | {name} | {distance:.4f} / {error:.3f} | {seconds:.0f} s | {learned.status}",
@@ -88,7 +98,9 @@ def coupling(learned: LearnedNetwork, first: str, second: str) -> float:
             signs = np.ones(table.shape)
             for name in (first, second):
                 axis = clique.index(name)
-                signs = signs * np.reshape([-1, 1], [2 if a == axis else 1 for a in range(table.ndim)])
+                signs = signs * np.reshape(
+                    [-1, 1], [2 if a == axis else 1 for a in range(table.ndim)]
+                )
             total += float((signs * np.asarray(table)).mean())
     return total
 

@@ -54,7 +54,9 @@ def population(folder: Path, name: str, seed: int) -> tuple[np.ndarray, tuple[in
     for v, k in enumerate(states):
         parents = [u for u in range(v) if rng.random() < density][:4]
         logits = rng.normal(0, 0.7, k) - rarity * (np.arange(k) > 0)
-        logits = logits + sum((rng.normal(0, 0.5, (states[u], k))[codes[:, u]] for u in parents), start=0.0)
+        logits = logits + sum(
+            (rng.normal(0, 0.5, (states[u], k))[codes[:, u]] for u in parents), start=0.0
+        )
         codes[:, v] = (logits + rng.gumbel(size=(len(codes), k))).argmax(axis=1)
     return codes, tuple(states)
 
@@ -65,7 +67,9 @@ def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, objec
     drawn = codes[rng.integers(0, len(codes), min(len(codes), MOST))]
     variables = [f"v{i}" for i in range(len(cards))]
     network = bpm.declare(states={v: list(range(k)) for v, k in zip(variables, cards, strict=True)})
-    learned = SelectMeasure(rho=rho).release(network, pd.DataFrame(drawn, columns=variables), rng=seed)
+    learned = SelectMeasure(rho=rho).release(
+        network, pd.DataFrame(drawn, columns=variables), rng=seed
+    )
     rows: list[dict[str, object]] = []
     for order in (2, 3):
         scopes = [
@@ -83,7 +87,8 @@ def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, objec
                 if of == "records":
                     frame[["lower", "upper"]] /= len(drawn)
                 held = (frame["lower"] <= truth) & (truth <= frame["upper"])
-                common, doubtful = truth > LEAST, frame["note"].str.contains("merged").to_numpy()
+                common = truth > LEAST
+                doubtful = frame["note"].str.contains("merged").to_numpy()
                 rows.append(
                     {
                         "data": name, "rho": rho, "seed": seed, "order": order, "of": of,
@@ -105,9 +110,13 @@ def merged(
     codes = np.repeat(np.arange(occupied + 1), [50_000 - occupied * records, *[records] * occupied])
     truth = np.bincount(codes, minlength=100) / codes.size
     data = pd.DataFrame({"gain": codes, "sex": np.arange(codes.size) % 2})
-    network, held, widths = bpm.declare(states={"gain": list(range(100)), "sex": [0, 1]}), [], []
+    network = bpm.declare(states={"gain": list(range(100)), "sex": [0, 1]})
+    held = []
+    widths = []
     for seed in range(100, 140):
-        frame = SelectMeasure(rho=rho).release(network, data, rng=seed).solution.interval("gain", of=of)
+        frame = (
+            SelectMeasure(rho=rho).release(network, data, rng=seed).solution.interval("gain", of=of)
+        )
         if of == "records":
             frame[["lower", "upper"]] /= codes.size
         held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
@@ -124,7 +133,9 @@ def main() -> None:
     """Run the cells and print their table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path())
-    parser.add_argument("--quick", action="store_true", help="simulated populations, rho of .1, one seed")
+    parser.add_argument(
+        "--quick", action="store_true", help="simulated populations, rho of .1, one seed"
+    )
     parser.add_argument("--only", nargs="+", help="names of the data, in place of all")
     parser.add_argument("--merged", action="store_true", help="rare states that were merged, alone")
     options = parser.parse_args()
@@ -134,7 +145,8 @@ def main() -> None:
             for of in ("records", "population"):
                 rare, empty, width = merged(rho, occupied, records, of)
                 print(
-                    f"{rho:g} {occupied} of {records}, {of}: {rare:.3f} {empty:.3f} {width:.0f}", flush=True
+                    f"{rho:g} {occupied} of {records}, {of}: {rare:.3f} {empty:.3f} {width:.0f}",
+                    flush=True,
                 )
         return
     names = options.only or (tuple(SIMULATED) if options.quick else (*SIMULATED, *REAL))

@@ -35,14 +35,17 @@ def drawn(
     kind: str, columns: int, states: int, records: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, list[int]]:
     """Return records, and the column that each column was drawn from or the first of its block."""
-    codes, above = np.empty((records, columns), dtype=np.uint8, order="F"), [0] * columns
+    codes = np.empty((records, columns), dtype=np.uint8, order="F")
+    above = [0] * columns
     for v in range(columns):
         if kind == "blocks":
             above[v] = v - v % BLOCK
             if above[v] == v:
                 hidden = rng.integers(0, 4, records)
             shares = np.cumsum(rng.dirichlet(np.full(states, 0.8), 4), axis=1)
-            codes[:, v] = np.minimum((rng.random((records, 1)) > shares[hidden]).sum(axis=1), states - 1)
+            codes[:, v] = np.minimum(
+                (rng.random((records, 1)) > shares[hidden]).sum(axis=1), states - 1
+            )
             continue
         codes[:, v] = rng.choice(states, records, p=rng.dirichlet(np.full(states, 3.0)))
         if v:
@@ -65,8 +68,12 @@ def near(kind: str, above: list[int], size: int, rng: np.random.Generator) -> Sc
 
 def share(codes: np.ndarray, scope: Scope, states: int) -> np.ndarray:
     """Return a table of the records' shares."""
-    flat = np.ravel_multi_index(tuple(codes[:, v].astype(int) for v in scope), [states] * len(scope))
-    return np.bincount(flat, minlength=states ** len(scope)).reshape([states] * len(scope)) / len(codes)
+    flat = np.ravel_multi_index(
+        tuple(codes[:, v].astype(int) for v in scope), [states] * len(scope)
+    )
+    return np.bincount(flat, minlength=states ** len(scope)).reshape([states] * len(scope)) / len(
+        codes
+    )
 
 
 def main() -> None:
@@ -86,15 +93,18 @@ def main() -> None:
     network = bpm.declare(states={name: range(given.states) for name in names})
     mechanism = SelectMeasure(rho=given.rho)
     forecast = mechanism.preview(network, total=given.records)
-    wall, processor = time.perf_counter(), time.process_time()
+    wall = time.perf_counter()
+    processor = time.process_time()
     learned = mechanism.release(network, data, rng=SEED)
-    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    wall = time.perf_counter() - wall
+    processor = time.process_time() - processor
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     told = f"{forecast['seconds'].sum():.0f} s, {forecast['memory_bytes'].max() / 2**30:.1f} GiB"
     sizes = f"{given.columns} columns of {given.states}, n = {given.records:,}, rho = {given.rho:g}"
     print(f"{given.kind}, {sizes}: {learned.status}")
     print(
-        f"wall {wall:.0f} s | processor {processor:.0f} s | peak {peak:.2f} GiB | forecast {told}", flush=True
+        f"wall {wall:.0f} s | processor {processor:.0f} s | peak {peak:.2f} GiB | forecast {told}",
+        flush=True,
     )
     print(
         f"tables by round {learned.details['tables_by_round']}, cliques {len(learned.model.cliques)}",
@@ -113,7 +123,9 @@ def main() -> None:
     deviation = np.sqrt(given.columns / (2 * given.rho))
     noisy = [
         np.maximum(
-            given.records * share(codes, (v,), given.states) + rng.normal(0, deviation, given.states), 0
+            given.records * share(codes, (v,), given.states)
+            + rng.normal(0, deviation, given.states),
+            0,
         )
         for v in range(given.columns)
     ]

@@ -55,7 +55,9 @@ def error(method: str, variables: int, records: int, index: int) -> float:
         mechanism = {
             "SelectMeasure": lambda: SelectMeasure(degree=4, **common),
             "moments": lambda: SelectMeasure(degree=variables - 1, **common),
-            "Frank-Wolfe, tight": lambda: PrivateFrankWolfe(width=population.width, single_share=0, **common),
+            "Frank-Wolfe, tight": lambda: PrivateFrankWolfe(
+                width=population.width, single_share=0, **common
+            ),
             "Frank-Wolfe, paper": lambda: PaperFrankWolfe(width=population.width, **common),
         }[method]()
         rng = np.random.default_rng([SEED, index, variables, records])
@@ -67,7 +69,11 @@ def error(method: str, variables: int, records: int, index: int) -> float:
 
 
 def populations(method: str, variables: int) -> int:
-    return 10 if variables <= 32 else 3 if method == "Frank-Wolfe, paper" else 5
+    if variables <= 32:
+        return 10
+    if method == "Frank-Wolfe, paper":
+        return 3
+    return 5
 
 
 def needed(method: str, variables: int) -> dict[str, object]:
@@ -75,7 +81,8 @@ def needed(method: str, variables: int) -> dict[str, object]:
     warnings.simplefilter("ignore")
     start, growth = BEGIN[method]
     records = start * growth ** math.log2(variables / 8)
-    sizes, errors = [], []
+    sizes = []
+    errors = []
     while not errors or errors[-1] > BAND[1]:
         if records > MOST:
             return {"method": method, "variables": variables, "records": math.nan}
@@ -83,12 +90,19 @@ def needed(method: str, variables: int) -> dict[str, object]:
         errors.append(
             float(
                 np.mean(
-                    [error(method, variables, sizes[-1], k) for k in range(populations(method, variables))]
+                    [
+                        error(method, variables, sizes[-1], k)
+                        for k in range(populations(method, variables))
+                    ]
                 )
             )
         )
         records *= math.sqrt(2)
-    near = [(math.log(n), math.log(e)) for n, e in zip(sizes, errors, strict=True) if BAND[0] < e < BAND[2]]
+    near = [
+        (math.log(n), math.log(e))
+        for n, e in zip(sizes, errors, strict=True)
+        if BAND[0] < e < BAND[2]
+    ]
     slope, level = np.polyfit(*np.array(near).T, 1)
     crossing = math.exp((math.log(TARGET) - level) / slope)
     return {"method": method, "variables": variables, "records": crossing, "exponent": slope}
@@ -114,11 +128,18 @@ def main() -> None:
     """Search all cells and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="p = 8 and 16, without the paper's calibration")
+    parser.add_argument(
+        "--quick", action="store_true", help="p = 8 and 16, without the paper's calibration"
+    )
     options = parser.parse_args()
-    variables = VARIABLES[:2] if options.quick else VARIABLES
+    if options.quick:
+        variables = VARIABLES[:2]
+    else:
+        variables = VARIABLES
     methods = [m for m in METHODS if not (options.quick and m == "Frank-Wolfe, paper")]
-    tasks = [(m, p) for m in methods for p in variables if not (m == "Frank-Wolfe, paper" and p > 64)]
+    tasks = [
+        (m, p) for m in methods for p in variables if not (m == "Frank-Wolfe, paper" and p > 64)
+    ]
     work = joblib.Parallel(n_jobs=options.jobs, return_as="generator")(
         joblib.delayed(needed)(*task) for task in tasks
     )

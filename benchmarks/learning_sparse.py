@@ -51,7 +51,8 @@ def nltcs(folder: Path) -> pd.DataFrame:
 
 def rare() -> tuple[np.ndarray, np.ndarray]:
     """Couplings and fields of the simulated model."""
-    rng, A = np.random.default_rng(1), np.zeros((20, 20))
+    rng = np.random.default_rng(1)
+    A = np.zeros((20, 20))
     for i, j in nx.random_regular_graph(3, 20, seed=1).edges:
         A[i, j] = A[j, i] = COUPLING * rng.choice([-1, 1], p=[0.3, 0.7])
     return A, np.arctanh(2 * np.geomspace(0.02, 0.33, 20) - 1)
@@ -82,7 +83,9 @@ def tables_gap(learned: LearnedIsing, data: pd.DataFrame) -> float:
     """Mean total variation of all three-way tables: differences of cells from those of moments up to the third."""
     p = data.shape[1]
     spins = 2.0 * ((np.arange(2**p)[:, None] >> np.arange(p)) & 1) - 1
-    energy = ((spins @ learned.coupling_matrix) * spins).sum(axis=1) / 2 + spins @ learned.field_vector
+    energy = ((spins @ learned.coupling_matrix) * spins).sum(
+        axis=1
+    ) / 2 + spins @ learned.field_vector
     law = np.exp(energy - energy.max())
     law /= law.sum()
     law -= np.bincount(data.to_numpy() @ (1 << np.arange(p)), minlength=2**p) / len(data)
@@ -93,7 +96,12 @@ def tables_gap(learned: LearnedIsing, data: pd.DataFrame) -> float:
     gaps = np.zeros(len(i))
     for a, b, c in product((-1, 1), repeat=3):
         cell = (
-            a * one[i] + b * one[j] + c * one[k] + a * b * two[i, j] + a * c * two[i, k] + b * c * two[j, k]
+            a * one[i]
+            + b * one[j]
+            + c * one[k]
+            + a * b * two[i, j]
+            + a * c * two[i, k]
+            + b * c * two[j, k]
         )
         gaps += np.abs(cell + a * b * c * three[k, i, j]) / 16
     return float(gaps.mean())
@@ -101,7 +109,9 @@ def tables_gap(learned: LearnedIsing, data: pd.DataFrame) -> float:
 
 def margins(folder: Path) -> None:
     """Print what the share for single variables changes, on real data."""
-    print("| data | ρ | width | margin, without | with | tables, without | with | s |\n|" + "---|" * 8)
+    print(
+        "| data | ρ | width | margin, without | with | tables, without | with | s |\n|" + "---|" * 8
+    )
     for name, data in (("MSNBC", msnbc(folder)), ("NLTCS", nltcs(folder))):
         for rho in BUDGETS:
             for width in (2.0, 4.0, 8.0):
@@ -113,13 +123,16 @@ def margins(folder: Path) -> None:
                     seconds = (time.perf_counter() - begin) / len(SEEDS)
                     gaps = [(margin_gap(each, data), tables_gap(each, data)) for each in made]
                     found[share] = np.max(gaps, axis=0)[0], np.mean(gaps, axis=0)[1]
-                (margin, table), (after, better) = found[0.0], found[0.05]
+                (margin, table) = found[0.0]
+                (after, better) = found[0.05]
                 print(
                     f"| {name} | {rho:g} | {width:g} | {margin:.3f} | {after:.4f} | {table:.4f} | {better:.4f} "
                     f"| {seconds:.1f} |",
                     flush=True,
                 )
-            best = SelectMeasure(rho=rho, degree=data.shape[1] - 1).release(network(data), data, rng=0)
+            best = SelectMeasure(rho=rho, degree=data.shape[1] - 1).release(
+                network(data), data, rng=0
+            )
             row = [name, f"{rho:g}", "all pairs measured", "", f"{margin_gap(best, data):.4f}"]
             print(f"| {' | '.join([*row, '', f'{tables_gap(best, data):.4f}', ''])} |", flush=True)
 
@@ -139,7 +152,8 @@ def width() -> None:
     for size, rho in ((32_000, 1.0), (32_000, 0.1), (5_000, 0.3)):
         rows: dict[str, list[str]] = {"mean error": [], "mean error of .3": [], "steps": []}
         for multiple in multiples:
-            gaps, steps = [], 0
+            gaps = []
+            steps = 0
             for seed in SEEDS:
                 data = records(A, h, size, np.random.default_rng([seed, size]))
                 learned = PrivateFrankWolfe(rho=rho, width=multiple * true).release(
@@ -163,14 +177,19 @@ def intervals(folder: Path, seeds: range = SEEDS) -> None:
     )
     populations = {"simulated": (*rare(), 32_000)}
     for name, data in (("as MSNBC", msnbc(folder)), ("as NLTCS", nltcs(folder))):
-        fitted = SelectMeasure(rho=1e4, degree=data.shape[1] - 1).release(network(data), data, rng=0)
+        fitted = SelectMeasure(rho=1e4, degree=data.shape[1] - 1).release(
+            network(data), data, rng=0
+        )
         populations[name] = fitted.coupling_matrix, fitted.field_vector, len(data)
     for name, (A, h, size) in populations.items():
         pairs = A[np.triu_indices(len(h), 1)]
         truth = np.concatenate([pairs, h])
         for rho in BUDGETS[::-1]:
             for told_width in (4.0, 8.0):
-                hits, spans, seconds, steps = [], [], [], 0
+                hits = []
+                spans = []
+                seconds = []
+                steps = 0
                 for seed in seeds:
                     rng = np.random.default_rng([seed, size, int(10 * rho)])
                     data = records(A, h, size, rng)
@@ -184,12 +203,18 @@ def intervals(folder: Path, seeds: range = SEEDS) -> None:
                     seconds.append(time.process_time() - begin)
                     steps = learned.details["steps"]
                     held, own = np.split((lower <= truth) & (truth <= upper), [pairs.size])
-                    free = held[pairs == 0].mean() if (pairs == 0).any() else np.nan
+                    if (pairs == 0).any():
+                        free = held[pairs == 0].mean()
+                    else:
+                        free = np.nan
                     hits.append((held[pairs != 0].mean(), free, own.mean()))
                     spans.append((upper - lower)[: pairs.size])
                 span = np.concatenate(spans)
                 row = [name, f"{size:,}", f"{rho:g}", f"{told_width:g}", f"{steps}"]
-                row += [f"{value:.2f}" for value in (*np.mean(hits, axis=0), span.mean(), np.median(span))]
+                row += [
+                    f"{value:.2f}"
+                    for value in (*np.mean(hits, axis=0), span.mean(), np.median(span))
+                ]
                 row += [f"{np.mean(span < 0.5):.2f}", f"{np.median(seconds):.0f}"]
                 print(f"| {' | '.join(row)} |", flush=True)
 
@@ -221,7 +246,9 @@ def main() -> None:
     parts = {
         "margins": lambda: margins(options.data),
         "width": width,
-        "intervals": lambda: intervals(options.data, range(options.first, options.first + options.seeds)),
+        "intervals": lambda: intervals(
+            options.data, range(options.first, options.first + options.seeds)
+        ),
         "bootstrap": lambda: bootstrap(options.data),
     }
     for name, run in parts.items():

@@ -30,10 +30,14 @@ CELLS = {  # by number of variables: records and rho
 POPULATIONS = {20: 5, 50: 5, 200: 3}
 
 
-def released(variables: int, records: int, rho: float, multiple: float, index: int) -> dict[str, float]:
+def released(
+    variables: int, records: int, rho: float, multiple: float, index: int
+) -> dict[str, float]:
     """Errors of one release."""
     population, codes = drawn("3-regular", variables, records, SEED + index)
-    seed = np.random.SeedSequence([SEED, index, variables, records, int(1000 * rho), int(10 * multiple)])
+    seed = np.random.SeedSequence(
+        [SEED, index, variables, records, int(1000 * rho), int(10 * multiple)]
+    )
     mechanism = PrivateFrankWolfe(
         rho=rho, width=multiple * population.width, single_share=0, adjacency="replace-one"
     )
@@ -52,21 +56,30 @@ def released(variables: int, records: int, rho: float, multiple: float, index: i
 def report(frame: pd.DataFrame) -> str:
     """Markdown table."""
     lines = [
-        "| p, n, ρ | | " + " | ".join(f"{m:g} times" for m in sorted(frame["multiple"].unique())) + " |",
+        "| p, n, ρ | | "
+        + " | ".join(f"{m:g} times" for m in sorted(frame["multiple"].unique()))
+        + " |",
         "|---" * (2 + frame["multiple"].nunique()) + "|",
     ]
     for (p, n, rho), own in frame.groupby(["variables", "records", "rho"], sort=False):
         mean = own.groupby("multiple")[["error", "estimate", "seconds"]].mean()
         for name, shown in (("largest error", "error"), ("mean estimate of .3", "estimate")):
-            where = f"{p}, {n:,}, {rho:g}" if shown == "error" else ""
-            lines.append(f"| {where} | {name} | " + " | ".join(f"{v:.3f}" for v in mean[shown]) + " |")
+            if shown == "error":
+                where = f"{p}, {n:,}, {rho:g}"
+            else:
+                where = ""
+            lines.append(
+                f"| {where} | {name} | " + " | ".join(f"{v:.3f}" for v in mean[shown]) + " |"
+            )
     return "\n".join(lines)
 
 
 def main() -> None:
     """Run what is not cached and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="20 variables and at most 10,000 records alone")
+    parser.add_argument(
+        "--quick", action="store_true", help="20 variables and at most 10,000 records alone"
+    )
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     cells = [
@@ -83,7 +96,14 @@ def main() -> None:
         path = CACHE / "learning-width" / f"{p}-{n}-{rho:g}-{multiple:g}-{k}.json"
         found = kept(path, lambda cell=cell: released(*cell))
         rows.append(
-            {"variables": p, "records": n, "rho": rho, "multiple": multiple, "population": k, **found}
+            {
+                "variables": p,
+                "records": n,
+                "rho": rho,
+                "multiple": multiple,
+                "population": k,
+                **found,
+            }
         )
     frame = pd.DataFrame(rows)
     if not options.quick:

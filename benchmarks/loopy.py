@@ -35,7 +35,9 @@ METHODS = {
 def main() -> None:
     """Fit, score, print."""
     rows = []
-    cells = [(g, p, n) for g in GRAPHS for p in range(POPULATIONS) for n in (1_000, 10_000, 100_000)]
+    cells = [
+        (g, p, n) for g in GRAPHS for p in range(POPULATIONS) for n in (1_000, 10_000, 100_000)
+    ]
     for graph, population, records in track(cells, description="fits"):
         truth = Truth(graph, population)
         model = truth.model
@@ -46,7 +48,9 @@ def main() -> None:
         scale = float(len(model.cliques))
         stop = 1 - np.exp(-1 / scale)
         noisy = counts + rng.geometric(stop, counts.size) - rng.geometric(stop, counts.size)
-        release = NoisyStatistics.from_tables(model, dict(model.tables(noisy)), noise=DiscreteLaplace(scale))
+        release = NoisyStatistics.from_tables(
+            model, dict(model.tables(noisy)), noise=DiscreteLaplace(scale)
+        )
         engine = marginal_engine(model.cardinalities, model.scopes)
         for name, estimator in METHODS.items():
             begin = time.perf_counter()
@@ -66,7 +70,11 @@ def main() -> None:
                 }
             )
     frame = pd.DataFrame(rows)
-    table = frame.groupby(["graph", "N", "method"], sort=False)[["KL", "seconds"]].median().unstack("method")
+    table = (
+        frame.groupby(["graph", "N", "method"], sort=False)[["KL", "seconds"]]
+        .median()
+        .unstack("method")
+    )
     print(table.map(lambda value: f"{value:.3g}").to_string())
     print(frame.groupby(["method", "status"]).size().to_string())
 

@@ -98,8 +98,12 @@ def run_mbi(name: str, seed: int) -> None:
     theta = potentials(sum(sizes), seed)
     cliques = [tuple(str(v) for v in scope) for scope in scopes]
     tables = {
-        clique: mbi.Factor(domain.project(clique), jax.numpy.asarray(part.reshape([cards[v] for v in scope])))
-        for clique, scope, part in zip(cliques, scopes, np.split(theta, np.cumsum(sizes)[:-1]), strict=True)
+        clique: mbi.Factor(
+            domain.project(clique), jax.numpy.asarray(part.reshape([cards[v] for v in scope]))
+        )
+        for clique, scope, part in zip(
+            cliques, scopes, np.split(theta, np.cumsum(sizes)[:-1]), strict=True
+        )
     }
     vector = mbi.CliqueVector(domain, cliques, tables)
     ours = np.load(ROOT / "benchmarks" / "results" / "_marginals.npy")
@@ -134,7 +138,12 @@ def worker(which: str, name: str, seed: int, timeout: float) -> list[dict[str, o
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        cwd=ROOT,
     )
     try:
         output, errors = process.communicate(timeout=timeout)
@@ -152,7 +161,9 @@ def machine() -> dict[str, object]:
     info = Path("/proc/cpuinfo")
     if info.exists():
         names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
+            line.split(":", 1)[1].strip()
+            for line in info.read_text().splitlines()
+            if "model name" in line
         ]
         model = names[0] if names else model
     return {
@@ -191,7 +202,10 @@ def main() -> None:
     )
     for name in names:
         ours = worker("ours", name, options.seed, 600)[0]
-        theirs = [] if options.skip_mbi else worker("mbi", name, options.seed, options.timeout)
+        if options.skip_mbi:
+            theirs = []
+        else:
+            theirs = worker("mbi", name, options.seed, options.timeout)
         report["models"][name] = {"ours": ours, "mbi": theirs}  # no mbi: none answered in the time
         best = min((t["median_ms"] for t in theirs), default=None)
         print(

@@ -45,7 +45,12 @@ class Family:
         joint: Callable[[float], Sequence[np.ndarray]],
         variables: Sequence[str],
     ) -> None:
-        self.network, self.scopes, self.joint, self.variables = network, scopes, joint, list(variables)
+        self.network, self.scopes, self.joint, self.variables = (
+            network,
+            scopes,
+            joint,
+            list(variables),
+        )
 
     def releases(
         self, size: float, records: int, scale: float, rng: np.random.Generator | None
@@ -54,7 +59,10 @@ class Family:
         found = []
         for wave, law in enumerate(self.joint(size)):
             own = records + wave * records // 5
-            counts = own * law if rng is None else rng.multinomial(own, law.ravel()).reshape(law.shape)
+            if rng is None:
+                counts = own * law
+            else:
+                counts = rng.multinomial(own, law.ravel()).reshape(law.shape)
             given = []
             for scope in self.scopes:
                 axes = tuple(k for k, name in enumerate(self.variables) if name not in scope)
@@ -67,7 +75,10 @@ class Family:
 
     def fit(self, estimator: object, releases: list[NoisyStatistics], **settings: object) -> object:
         """The fit, without its warnings."""
-        population = "waves" if len(releases) > 1 else "one"
+        if len(releases) > 1:
+            population = "waves"
+        else:
+            population = "one"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return estimator.fit(releases, population=population, **settings)
@@ -80,7 +91,8 @@ def normalized(logs: np.ndarray) -> np.ndarray:
 
 def transitions(seed: int) -> Family:
     rng = np.random.default_rng(seed)
-    base, drift = rng.normal(size=(3, 3)) + 1.5 * np.eye(3), rng.normal(size=(4, 3, 3))
+    base = rng.normal(size=(3, 3)) + 1.5 * np.eye(3)
+    drift = rng.normal(size=(4, 3, 3))
 
     def joint(size: float) -> list[np.ndarray]:
         law = np.array([0.5, 0.3, 0.2])
@@ -94,7 +106,8 @@ def transitions(seed: int) -> Family:
 
 def potentials(seed: int) -> Family:
     rng = np.random.default_rng(seed)
-    base, drift = rng.normal(size=(3, 3)) + np.eye(3), rng.normal(size=(4, 3, 3))
+    base = rng.normal(size=(3, 3)) + np.eye(3)
+    drift = rng.normal(size=(4, 3, 3))
 
     def joint(size: float) -> list[np.ndarray]:
         logs = np.zeros((3,) * 5)
@@ -110,8 +123,11 @@ def potentials(seed: int) -> Family:
 def scores(seed: int) -> Family:
     rng = np.random.default_rng(seed)
     base = 0.7 * np.multiply.outer(np.linspace(-1, 1, 4), np.linspace(-1, 1, 4))
-    sides, drift = rng.normal(size=(2, 4)) / 2, rng.normal(size=(4, 4))
-    network = bpm.declare({"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}, cliques=[("a", "b")], ordinal=["a", "b"])
+    sides = rng.normal(size=(2, 4)) / 2
+    drift = rng.normal(size=(4, 4))
+    network = bpm.declare(
+        {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}, cliques=[("a", "b")], ordinal=["a", "b"]
+    )
 
     def joint(size: float) -> list[np.ndarray]:
         return [normalized(base + sides[0][:, None] + sides[1] + size * drift)]
@@ -121,7 +137,8 @@ def scores(seed: int) -> Family:
 
 def waves(seed: int) -> Family:
     rng = np.random.default_rng(seed)
-    base, drift = rng.normal(size=(3, 3, 2)) / 2, rng.normal(size=(3, 3, 3, 2))
+    base = rng.normal(size=(3, 3, 2)) / 2
+    drift = rng.normal(size=(3, 3, 3, 2))
     network = bpm.declare({"a": STATES, "b": STATES, "c": [0, 1]}, cliques=[("a", "b"), ("b", "c")])
     pairs = base.mean(axis=2, keepdims=True) + base.mean(axis=0, keepdims=True)
 
@@ -143,17 +160,22 @@ def size_of(family: Family, records: int, scale: float, wanted: float) -> float:
     """Return the distance of the population from the model at which its expected misfit has a given size."""
 
     def misfit(size: float) -> float:
-        return family.fit(bpm.NaiveMLE(ridge=1e-9), family.releases(size, records, scale, None)).stats[
-            "misfit"
-        ]
+        return family.fit(
+            bpm.NaiveMLE(ridge=1e-9), family.releases(size, records, scale, None)
+        ).stats["misfit"]
 
-    low, high, start = 0.0, 0.01, misfit(0.0)
+    low = 0.0
+    high = 0.01
+    start = misfit(0.0)
     while (reached := misfit(high) - start) < wanted:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
         if high > 20:
             return float("nan")
     if low == 0.0:
-        return float(high * np.sqrt(wanted / reached))  # it grows with the square of a small distance
+        return float(
+            high * np.sqrt(wanted / reached)
+        )  # it grows with the square of a small distance
     return brentq(lambda size: misfit(size) - start - wanted, low, high, rtol=0.01)
 
 
@@ -175,18 +197,23 @@ def main() -> None:
         for records, scale in SETTINGS[: given.settings]:
             populations = [FAMILIES[name](given.seed + k) for k in range(10)]
             for wanted in (0, 2, 4, 8):
-                sizes = [size_of(each, records, scale, wanted) if wanted else 0.0 for each in populations]
+                sizes = [
+                    size_of(each, records, scale, wanted) if wanted else 0.0 for each in populations
+                ]
                 for estimator, settings, repeats in estimators:
                     if name == "shared transitions" and isinstance(estimator, bpm.CGM):
                         continue
                     caught = []
                     for k in range(repeats):
                         rng = np.random.default_rng([given.seed, k])
-                        family, size = populations[k % 10], sizes[k % 10]
+                        family = populations[k % 10]
+                        size = sizes[k % 10]
                         if not np.isfinite(size):
                             continue
                         own = settings and {**settings, "rng": k}
-                        found = family.fit(estimator, family.releases(size, records, scale, rng), **own)
+                        found = family.fit(
+                            estimator, family.releases(size, records, scale, rng), **own
+                        )
                         caught.append(found.stats["misfit_tail"] < SMALLEST_TAIL)
                     if caught:
                         row = [name, records, scale, estimator.method, wanted, len(caught)]

@@ -45,16 +45,19 @@ BUDGETS = (0.01, 0.1, 1.0)
 def visits(path: Path) -> pl.DataFrame:
     """One row an event: whose it is, which of theirs, and the state."""
     if path.exists():
-        text = pl.Series("state", [line for line in path.read_text().splitlines() if line[:1].isdigit()])
+        text = pl.Series(
+            "state", [line for line in path.read_text().splitlines() if line[:1].isdigit()]
+        )
     else:
         rng = np.random.default_rng(0)
-        law, matrix = rng.dirichlet(np.ones(17)), rng.dirichlet(np.full(17, 0.3), 17) * 0.6 + 0.4 * np.eye(17)
+        law = rng.dirichlet(np.ones(17))
+        matrix = rng.dirichlet(np.full(17, 0.3), 17) * 0.6 + 0.4 * np.eye(17)
         steps = np.empty((100_000, LENGTH), int)
         steps[:, 0] = rng.choice(17, len(steps), p=law)
         for t in range(1, LENGTH):
-            steps[:, t] = (rng.random(len(steps))[:, None] > matrix.cumsum(axis=1)[steps[:, t - 1]]).sum(
-                axis=1
-            )
+            steps[:, t] = (
+                rng.random(len(steps))[:, None] > matrix.cumsum(axis=1)[steps[:, t - 1]]
+            ).sum(axis=1)
         ends = np.minimum(rng.geometric(0.25, len(steps)), LENGTH)
         text = pl.Series(
             "state", [" ".join(map(str, own[:k] + 1)) for own, k in zip(steps, ends, strict=True)]
@@ -98,8 +101,10 @@ def main() -> None:
     print(f"{people:,} visits read and counted in {time.perf_counter() - begin:.1f} s\n")
     is_held = np.random.default_rng(0).random(people) < 0.1
     mask = pl.Series(is_held[transitions["person"].to_numpy()])
-    train, held = transitions.filter(~mask), transitions.filter(mask)
-    by_person, by_transition = table_of(held, **BOUNDS["weights 1/K"]), table_of(held, at_most=LENGTH - 1)
+    train = transitions.filter(~mask)
+    held = transitions.filter(mask)
+    by_person = table_of(held, **BOUNDS["weights 1/K"])
+    by_transition = table_of(held, at_most=LENGTH - 1)
     warnings.simplefilter("ignore")
     begin = time.perf_counter()
     print(f"| epsilon | {' | '.join(ESTIMATORS)} |\n|---|---|---|---|")
@@ -117,9 +122,12 @@ def main() -> None:
                 found.setdefault(f"{bound}, a transition", []).append(score(fit, by_transition))
                 for name, estimator in ESTIMATORS.items():
                     if "grid" in settings:
-                        found.setdefault(name, []).append(score(estimator().fit(release), by_person))
+                        found.setdefault(name, []).append(
+                            score(estimator().fit(release), by_person)
+                        )
         print(
-            f"| {epsilon} | {' | '.join(f'{np.mean(found[name]):.4f}' for name in ESTIMATORS)} |", flush=True
+            f"| {epsilon} | {' | '.join(f'{np.mean(found[name]):.4f}' for name in ESTIMATORS)} |",
+            flush=True,
         )
         others += [
             f"| {epsilon} | {bound} | {np.mean(found[f'{bound}, a person']):.4f} | "

@@ -39,7 +39,9 @@ def row_moments(model: ModelSpecification, rows, chosen: np.ndarray, derivatives
     import jax.numpy as jnp
 
     home = {v: r for r, row in enumerate(rows) for v in row}
-    states = [np.array(list(product(*(range(model.cardinalities[v]) for v in row)))) for row in rows]
+    states = [
+        np.array(list(product(*(range(model.cardinalities[v]) for v in row)))) for row in rows
+    ]
     pairs = len(rows) - 1
 
     def indicator(flat: int) -> tuple[int, np.ndarray]:
@@ -55,8 +57,12 @@ def row_moments(model: ModelSpecification, rows, chosen: np.ndarray, derivatives
         return pair, truth
 
     located = [indicator(int(flat)) for flat in chosen]
-    members = [np.array([j for j, (pair, _) in enumerate(located) if pair == r]) for r in range(pairs)]
-    features = [np.stack([located[j][1] for j in block], axis=-1).astype(float) for block in members]
+    members = [
+        np.array([j for j, (pair, _) in enumerate(located) if pair == r]) for r in range(pairs)
+    ]
+    features = [
+        np.stack([located[j][1] for j in block], axis=-1).astype(float) for block in members
+    ]
     order = np.argsort(np.concatenate(members))
 
     def energies(theta):
@@ -75,11 +81,18 @@ def row_moments(model: ModelSpecification, rows, chosen: np.ndarray, derivatives
             forward.append(jax.scipy.special.logsumexp(forward[r][:, None] + energy[r], axis=0))
         backward = [jnp.zeros(len(states[-1]))]
         for r in reversed(range(pairs)):
-            backward.insert(0, jax.scipy.special.logsumexp(energy[r] + backward[0][None, :], axis=1))
+            backward.insert(
+                0, jax.scipy.special.logsumexp(energy[r] + backward[0][None, :], axis=1)
+            )
         whole = jax.scipy.special.logsumexp(forward[-1])
         single = [jnp.exp(a + b - whole) for a, b in zip(forward, backward, strict=True)]
-        onward = [jnp.exp(energy[r] + backward[r + 1][None, :] - backward[r][:, None]) for r in range(pairs)]
-        before = [jnp.exp(forward[r][:, None] + energy[r] - forward[r + 1][None, :]) for r in range(pairs)]
+        onward = [
+            jnp.exp(energy[r] + backward[r + 1][None, :] - backward[r][:, None])
+            for r in range(pairs)
+        ]
+        before = [
+            jnp.exp(forward[r][:, None] + energy[r] - forward[r + 1][None, :]) for r in range(pairs)
+        ]
         joint = [single[r][:, None] * onward[r] for r in range(pairs)]
         mean = [jnp.einsum("st,stk->k", joint[r], features[r]) for r in range(pairs)]
         given_last = [jnp.einsum("st,stk->tk", before[r], features[r]) for r in range(pairs)]
@@ -124,7 +137,10 @@ def napsu(task: Problem, derivatives: str) -> Napsu:
     cells = np.sort(scipy.linalg.qr(basis.T, pivoting=True, mode="r")[1][: effects.size])
     projection = basis @ basis[cells].T
     noise = task.scale**2 * projection[cells]
-    noisy = projection.T @ (task.release.tables.flat - task.records * uniform) + task.records * uniform[cells]
+    noisy = (
+        projection.T @ (task.release.tables.flat - task.records * uniform)
+        + task.records * uniform[cells]
+    )
     flat = np.zeros((effects.size, model.size))
     flat[np.arange(effects.size), cells] = 1
     to_effects = np.stack([effects.coordinates(row) for row in flat], axis=1)
@@ -134,8 +150,14 @@ def napsu(task: Problem, derivatives: str) -> Napsu:
     def energy(theta):
         mean, spread = moments(theta)
         factor = jnp.linalg.cholesky(task.records * spread + noise)
-        residual = jax.scipy.linalg.solve_triangular(factor, noisy - task.records * mean, lower=True)
-        return 0.5 * residual @ residual + jnp.log(jnp.diag(factor)).sum() + 0.5 * theta @ (precision @ theta)
+        residual = jax.scipy.linalg.solve_triangular(
+            factor, noisy - task.records * mean, lower=True
+        )
+        return (
+            0.5 * residual @ residual
+            + jnp.log(jnp.diag(factor)).sum()
+            + 0.5 * theta @ (precision @ theta)
+        )
 
     # The mode by least squares with the covariance held, then of the energy itself by L-BFGS in whitened space.
     theta = np.zeros(effects.size)
@@ -144,12 +166,16 @@ def napsu(task: Problem, derivatives: str) -> Napsu:
         expected, sigma = (np.asarray(part) for part in both(theta))
         weight = scipy.linalg.cho_factor(task.records * sigma + noise)
         fisher = task.records**2 * sigma @ scipy.linalg.cho_solve(weight, sigma) + precision
-        gradient = task.records * sigma @ scipy.linalg.cho_solve(weight, noisy - task.records * expected)
+        gradient = (
+            task.records * sigma @ scipy.linalg.cho_solve(weight, noisy - task.records * expected)
+        )
         step = np.linalg.solve(fisher, gradient - precision @ theta)
         theta = theta + step * min(1.0, 2.0 / np.abs(step).max())
         if np.abs(step).max() < 1e-6:
             break
-    whitening = scipy.linalg.solve_triangular(np.linalg.cholesky(fisher), np.eye(effects.size), lower=True).T
+    whitening = scipy.linalg.solve_triangular(
+        np.linalg.cholesky(fisher), np.eye(effects.size), lower=True
+    ).T
     moved = jax.jit(jax.value_and_grad(lambda z: energy(theta + whitening @ z)))
     found = scipy.optimize.minimize(
         lambda z: tuple(np.asarray(part, float) for part in moved(z)), np.zeros(effects.size), jac=True,
@@ -157,7 +183,10 @@ def napsu(task: Problem, derivatives: str) -> Napsu:
     )  # fmt: skip
     mode = theta + whitening @ found.x
     return Napsu(
-        cells=cells, potential=lambda z: energy(mode + whitening @ z), mode=mode, whitening=whitening
+        cells=cells,
+        potential=lambda z: energy(mode + whitening @ z),
+        mode=mode,
+        whitening=whitening,
     )
 
 
@@ -184,13 +213,21 @@ def napsu_run(
 
         return jax.lax.scan(step, state, None, length=BLOCK)
 
-    kept, seconds, warm_seconds, steps, diverging = [], 0.0, 0.0, [], 0
+    kept = []
+    seconds = 0.0
+    warm_seconds = 0.0
+    steps = []
+    diverging = 0
     compiling = time.process_time()
     starts = np.random.default_rng(size + seed).normal(size=(chains, size))
     for number in range(chains):
         key = jax.random.PRNGKey(chains * seed + number)
         state = kernel.init(
-            key, warmup, init_params=jax.numpy.asarray(starts[number]), model_args=(), model_kwargs={}
+            key,
+            warmup,
+            init_params=jax.numpy.asarray(starts[number]),
+            model_args=(),
+            model_kwargs={},
         )
         if number == 0:
             block = block.lower(state).compile()  # type: ignore[attr-defined]

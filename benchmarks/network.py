@@ -27,9 +27,12 @@ BURN_IN, SWEEPS = 300, 30
 
 def timed(function: Callable[[], Any], repeats: int = 1) -> tuple[Any, float, float]:
     """Result, least seconds of processor time, least seconds by the clock."""
-    cpu, clock, result = [], [], None
+    cpu = []
+    clock = []
+    result = None
     for _ in range(repeats):
-        begin, start = time.thread_time(), time.perf_counter()
+        begin = time.thread_time()
+        start = time.perf_counter()
         result = function()
         cpu.append(time.thread_time() - begin)
         clock.append(time.perf_counter() - start)
@@ -53,7 +56,9 @@ def heat_bath() -> None:
     upper = np.triu(rng.random((n, n)) < p, 1)
     adjacency = (upper + upper.T).astype(float)
     print(f"Heat bath, Erdős-Rényi n = {n}, p = n^(-1/3), {int(upper.sum())} edges\n")
-    print("| coupling | chains | beta | million updates/s, processor | by the clock | R-hat of the energy |")
+    print(
+        "| coupling | chains | beta | million updates/s, processor | by the clock | R-hat of the energy |"
+    )
     print("|---|---|---|---|---|---|")
     for coupling in ("mean-degree", "degree-normalised"):
         network = IsingNetwork.from_graph(adjacency, coupling)  # type: ignore[arg-type]
@@ -74,8 +79,12 @@ def heat_bath() -> None:
 def pseudo_likelihood(nodes: int, edges: int) -> None:
     rng = np.random.default_rng(2)
     adjacency = random_edges(nodes, edges, rng)
-    print(f"\nMaximum pseudo-likelihood, {nodes} nodes, {adjacency.nnz // 2} edges (processor s / clock s)\n")
-    print("| coupling | declare the network | estimate, outcomes at random | estimate, outcomes of 0.5 |")
+    print(
+        f"\nMaximum pseudo-likelihood, {nodes} nodes, {adjacency.nnz // 2} edges (processor s / clock s)\n"
+    )
+    print(
+        "| coupling | declare the network | estimate, outcomes at random | estimate, outcomes of 0.5 |"
+    )
     print("|---|---|---|---|")
     for coupling in ("mean-degree", "degree-normalised"):
         network, *declare = timed(lambda c=coupling: IsingNetwork.from_graph(adjacency, c))  # type: ignore[arg-type]
@@ -85,7 +94,11 @@ def pseudo_likelihood(nodes: int, edges: int) -> None:
         for spins in (fair, simulated):
             _, *seconds = timed(lambda net=network, s=spins: net.maximum_pseudo_likelihood(s))
             cells.append(seconds)
-        print(f"| {coupling} | " + " | ".join(f"{cpu:.2f} / {clock:.2f}" for cpu, clock in cells) + " |")
+        print(
+            f"| {coupling} | "
+            + " | ".join(f"{cpu:.2f} / {clock:.2f}" for cpu, clock in cells)
+            + " |"
+        )
 
 
 if __name__ == "__main__":

@@ -60,7 +60,10 @@ def law_of(
         )
         for place, betas in enumerate(np.array_split(grid, options.points // 4))
     ]
-    tables = {name: np.concatenate([getattr(part, name) for part in parts]) for name in ("estimates", "rhat")}
+    tables = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("estimates", "rhat")
+    }
     return dataclasses.replace(parts[0], betas=grid, **tables)
 
 
@@ -75,7 +78,9 @@ def releases(
     spins = network.sample(beta, count, rng, chains=count)
     noise = constants.noise.draw((count, 1), rng)
     estimator = PerturbedEstimator.of(network.coupling, constants, BOUNDS)
-    found = np.array([estimator.score(s).estimates(steps)[0] for s, steps in zip(spins, noise, strict=True)])
+    found = np.array(
+        [estimator.score(s).estimates(steps)[0] for s, steps in zip(spins, noise, strict=True)]
+    )
     np.save(path, found)
     return found
 
@@ -86,7 +91,8 @@ def bootstrap(law: EstimateLaw, value: float, prob: float) -> tuple[float, float
     It takes the law to be the same at t as at beta. That fails at the transition and near the ends, so the library
     does not offer it.
     """
-    low, high = float(law.betas[0]), float(law.betas[-1])
+    low = float(law.betas[0])
+    high = float(law.betas[-1])
     row = law.estimates_at(min(max(value, low), high))
     cut = int((1 - prob) / 2 * row.size * (1 + 1e-12))
     ends = 2 * value - row[[-1 - cut, cut]]

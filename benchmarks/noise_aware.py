@@ -62,10 +62,14 @@ class Population(Truth):
             states, scopes = chain(10, STATES, 3)
         else:
             states, scopes = erdos_renyi(10, STATES, 0.3, int(rng.integers(2**31)))
-        domain = Domain(variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states))
+        domain = Domain(
+            variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states)
+        )
         self.model = ModelSpecification(domain=domain, cliques=scopes)
         self.potentials = drawn_potentials(law, len(scopes), STATES**2, rng).ravel()
-        self.log_partition, self.marginals = marginal_engine(states, scopes).marginals(self.potentials)
+        self.log_partition, self.marginals = marginal_engine(states, scopes).marginals(
+            self.potentials
+        )
 
 
 def drawn_potentials(law: str, edges: int, cells: int, rng: np.random.Generator) -> np.ndarray:
@@ -109,15 +113,25 @@ def population(graph: str, law: str, index: int, seed: int) -> list[dict[str, ob
     uniform = truth.divergence(np.zeros(truth.model.size), 10 * float(np.log(STATES)))
     rows: list[dict[str, object]] = []
     for records, epsilon in product(RECORDS, EPSILONS):
-        path = CACHE / f"{seed}-{GRAPHS.index(graph)}-{LAWS.index(law)}-{index}-{records}-{epsilon}.json"
-        found = json.loads(path.read_text()) if path.exists() else []
+        path = (
+            CACHE
+            / f"{seed}-{GRAPHS.index(graph)}-{LAWS.index(law)}-{index}-{records}-{epsilon}.json"
+        )
+        if path.exists():
+            found = json.loads(path.read_text())
+        else:
+            found = []
         known = {row["method"] for row in found}
         if not known >= set(ESTIMATORS):
-            rng = np.random.default_rng([seed, GRAPHS.index(graph), LAWS.index(law), index, records])
+            rng = np.random.default_rng(
+                [seed, GRAPHS.index(graph), LAWS.index(law), index, records]
+            )
             counts = truth.counts(records, rng)
             scale = len(truth.model.cliques) / epsilon
             stop = 1 - np.exp(-1 / scale)
-            noise = np.random.default_rng([seed, LAWS.index(law), index, records, int(1e3 * epsilon)])
+            noise = np.random.default_rng(
+                [seed, LAWS.index(law), index, records, int(1e3 * epsilon)]
+            )
             noisy = counts + noise.geometric(stop, counts.size) - noise.geometric(stop, counts.size)
             release = NoisyStatistics.from_tables(
                 truth.model, dict(truth.model.tables(noisy)), noise=DiscreteLaplace(scale)
@@ -127,7 +141,13 @@ def population(graph: str, law: str, index: int, seed: int) -> list[dict[str, ob
             temporary = path.with_suffix(".part")
             temporary.write_text(json.dumps(found))
             temporary.replace(path)
-        cell = {"graph": graph, "law": law, "population": index, "records": records, "epsilon": epsilon}
+        cell = {
+            "graph": graph,
+            "law": law,
+            "population": index,
+            "records": records,
+            "epsilon": epsilon,
+        }
         rows += [{**cell, "uniform": uniform, **row} for row in found]
     return rows
 
@@ -139,17 +159,28 @@ def report(frame: pd.DataFrame) -> str:
     scale = wide[[c for c in wide.columns if "scale" in c]].min(axis=1)
     ridge = wide[[c for c in wide.columns if "naive, ridge" in c]].min(axis=1)
     uniform = frame.groupby(key)["uniform"].first().reindex(wide.index)
-    bands = pd.cut(ridge / uniform, [0, 0.1, 0.5, np.inf], labels=["high signal", "middle", "low signal"])
+    bands = pd.cut(
+        ridge / uniform, [0, 0.1, 0.5, np.inf], labels=["high signal", "middle", "low signal"]
+    )
     by_law = wide.index.get_level_values("law")
     parts = []
-    for title, best in (("the best of ten prior scales", scale), ("naive MLE's best of five ridges", ridge)):
+    for title, best in (
+        ("the best of ten prior scales", scale),
+        ("naive MLE's best of five ridges", ridge),
+    ):
         ratio = np.log(wide.div(best, axis=0))
         shown = ratio[
-            [m for m in ESTIMATORS if m in ratio.columns and "scale" not in m and "ridge 0" not in m]
+            [
+                m
+                for m in ESTIMATORS
+                if m in ratio.columns and "scale" not in m and "ridge 0" not in m
+            ]
         ]
         means = np.exp(shown.groupby(bands, observed=True).mean()).T
         means.columns = [f"{band} ({(bands == band).sum()} releases)" for band in means.columns]
-        parts.append(f"### Geometric mean of KL relative to {title} in hindsight\n\n{_markdown(means)}")
+        parts.append(
+            f"### Geometric mean of KL relative to {title} in hindsight\n\n{_markdown(means)}"
+        )
         default = ratio["noise-aware, learned"].groupby([by_law, bands], observed=True).mean()
         laws = np.exp(default).unstack().reindex(list(LAWS)).rename_axis(None)
         parts.append(f"### The learned scale by law, relative to {title}\n\n{_markdown(laws)}")
@@ -159,7 +190,10 @@ def report(frame: pd.DataFrame) -> str:
 
 
 def _markdown(table: pd.DataFrame) -> str:
-    lines = ["| | " + " | ".join(map(str, table.columns)) + " |", "|---" * (len(table.columns) + 1) + "|"]
+    lines = [
+        "| | " + " | ".join(map(str, table.columns)) + " |",
+        "|---" * (len(table.columns) + 1) + "|",
+    ]
     for name, row in zip(table.index, table.to_numpy(), strict=True):
         lines.append(f"| {name} | " + " | ".join(f"{value:.3g}" for value in row) + " |")
     return "\n".join(lines)
@@ -170,16 +204,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--populations", type=int, default=POPULATIONS)
-    parser.add_argument("--fresh", action="store_true", help="the populations kept back until the end")
+    parser.add_argument(
+        "--fresh", action="store_true", help="the populations kept back until the end"
+    )
     arguments = parser.parse_args()
     seed = FRESH_SEED if arguments.fresh else SEED
     tasks = list(product(range(arguments.populations), GRAPHS, LAWS))
     work = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")(
         joblib.delayed(population)(graph, law, index, seed) for index, graph, law in tasks
     )
-    rows = [row for part in track(work, total=len(tasks), description="populations") for row in part]
+    rows = [
+        row for part in track(work, total=len(tasks), description="populations") for row in part
+    ]
     frame = pd.DataFrame(rows)
-    name = "noise-aware-fresh.csv" if arguments.fresh else "noise-aware.csv"
+    if arguments.fresh:
+        name = "noise-aware-fresh.csv"
+    else:
+        name = "noise-aware.csv"
     frame.to_csv(Path(RESULTS) / name, index=False, float_format="%.6g")
     print(report(frame))
 

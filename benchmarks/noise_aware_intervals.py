@@ -52,14 +52,18 @@ def share(rows: Any) -> str:
 def outside(rows: Any) -> str:
     """Settings below and above the bounds by more than two standard errors over releases, of all."""
     by = rows.groupby(["setting", "index"])["holds"].mean().groupby("setting")
-    mean, error = by.mean(), by.std().fillna(np.inf) / by.size() ** 0.5
-    low, high = mean + 2 * error < LEAST, mean - 2 * error > MOST
+    mean = by.mean()
+    error = by.std().fillna(np.inf) / by.size() ** 0.5
+    low = mean + 2 * error < LEAST
+    high = mean - 2 * error > MOST
     return f"{low.sum()}, {high.sum()} of {len(mean)}"
 
 
 def main() -> None:
     """Run and print a table."""
-    parser = argparse.ArgumentParser(description="Coverage of the quick intervals of NoiseAwareMAP.")
+    parser = argparse.ArgumentParser(
+        description="Coverage of the quick intervals of NoiseAwareMAP."
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--replications", type=int, default=REPLICATIONS)
     arguments = parser.parse_args()
@@ -70,7 +74,9 @@ def main() -> None:
         for cell in cells
     ]
     everything: Any = pd.concat(joblib.Parallel(n_jobs=arguments.jobs)(tasks))
-    print("| study | all rows | not doubtful | their share | settings below .80, above .96 | doubtful |")
+    print(
+        "| study | all rows | not doubtful | their share | settings below .80, above .96 | doubtful |"
+    )
     print("|---" * 6 + "|")
     for study, rows in [*everything.groupby("study", sort=False), ("all", everything)]:
         clear = rows[~rows["doubtful"]]

@@ -30,11 +30,19 @@ DRAWS = 500_000
 
 
 def simulated(
-    source: Source, betas: tuple[float, ...], epsilons: tuple[float, ...], options: argparse.Namespace
+    source: Source,
+    betas: tuple[float, ...],
+    epsilons: tuple[float, ...],
+    options: argparse.Namespace,
 ) -> None:
     cells = [
         SimulationCell(
-            source=source, beta=beta, epsilons=epsilons, repetitions=options.repetitions, burn_in=500, seed=1
+            source=source,
+            beta=beta,
+            epsilons=epsilons,
+            repetitions=options.repetitions,
+            burn_in=500,
+            seed=1,
         )
         for beta in betas
     ]
@@ -42,11 +50,14 @@ def simulated(
         "| beta | epsilon | without privacy | paper, Gaussian | paper, Laplace | tight | paper, Gaussian / tight |"
     )
     print("|---|---|---|---|---|---|---|")
-    for rows in Parallel(n_jobs=options.jobs, return_as="generator")(delayed(cell.rows)() for cell in cells):
+    for rows in Parallel(n_jobs=options.jobs, return_as="generator")(
+        delayed(cell.rows)() for cell in cells
+    ):
         for epsilon in epsilons:
             found = {row["estimator"]: row for row in rows if row["epsilon"] in (None, epsilon)}
             print(
-                f"| {rows[0]['beta']} | {epsilon:g} | " + " | ".join(written(found[e]) for e in ESTIMATORS),
+                f"| {rows[0]['beta']} | {epsilon:g} | "
+                + " | ".join(written(found[e]) for e in ESTIMATORS),
                 end="",
             )
             print(f" | {found['paper']['mse'] / found['tight']['mse']:.1f} |", flush=True)
@@ -63,7 +74,8 @@ def cost(source: Published) -> None:
         rows = CostCell(source=source, epsilon=epsilon, noise_draws=DRAWS, seed=1).rows()
         row = next(r for r in rows if r["estimator"] == "paper" and r["bounds"] == "none")
         print(
-            f"| {epsilon:g} | {row['curvature']:.3f} | {row['noise_sd']:.3f} | {written(row)} |", flush=True
+            f"| {epsilon:g} | {row['curvature']:.3f} | {row['noise_sd']:.3f} | {written(row)} |",
+            flush=True,
         )
 
 

@@ -60,10 +60,16 @@ def measurements(found: Any) -> list[Measured]:
     count = sum(name.startswith("clique_") for name in found.files)
     given = []
     for k in range(count):
-        weights, deviation = found[f"weights_{k}"], float(found[f"stddev_{k}"])
-        query = None if (weights == 1).all() else Weights(weights)
+        weights = found[f"weights_{k}"]
+        deviation = float(found[f"stddev_{k}"])
+        if (weights == 1).all():
+            query = None
+        else:
+            query = Weights(weights)
         given.append(
-            Measured(tuple(found[f"clique_{k}"].tolist()), found[f"values_{k}"].ravel(), deviation, query)
+            Measured(
+                tuple(found[f"clique_{k}"].tolist()), found[f"values_{k}"].ravel(), deviation, query
+            )
         )
     return given
 
@@ -77,33 +83,47 @@ def table(data: pd.DataFrame, shape: dict[str, int], names: list[str]) -> np.nda
 def held(fit: Any, names: list[str], share: np.ndarray, records: int) -> tuple[float, float, float]:
     """Share of 90 % intervals that hold the records' answers: all cells, larger ones, and median width of these."""
     bounds = fit.interval(names, prob=0.9, of="records")[["lower", "upper"]] / records
-    low, high = bounds["lower"].to_numpy(), bounds["upper"].to_numpy()
-    inside, large = (low <= share) & (share <= high), share * records >= SMALL
+    low = bounds["lower"].to_numpy()
+    high = bounds["upper"].to_numpy()
+    inside = (low <= share) & (share <= high)
+    large = share * records >= SMALL
     if not large.any():
         return float(inside.mean()), np.nan, np.nan
-    return float(inside.mean()), float(inside[large].mean()), float(np.median((high - low)[large]) * records)
+    return (
+        float(inside.mean()),
+        float(inside[large].mean()),
+        float(np.median((high - low)[large]) * records),
+    )
 
 
 def row(path: Path, data: pd.DataFrame) -> dict[str, Any]:
     """Errors and coverage of one file."""
     found = np.load(path)
-    given, names = measurements(found), found["names"].tolist()
+    given = measurements(found)
+    names = found["names"].tolist()
     places = {v: found[f"place_{v}"] for v in names}
     shape = {v: int(place.max()) + 1 for v, place in places.items()}
     merged = pd.DataFrame({v: places[v][data[v].to_numpy()] for v in names})
     scopes = {frozenset(one.clique) for one in given} | {frozenset([v]) for v in names}
-    cliques = [tuple(v for v in names if v in s) for s in scopes if not any(s < other for other in scopes)]
+    cliques = [
+        tuple(v for v in names if v in s) for s in scopes if not any(s < other for other in scopes)
+    ]
     network = bpm.declare({v: range(size) for v, size in shape.items()}, sorted(cliques))
     begin = time.process_time()
     release = readers.from_mbi(network, given)
     fit = bpm.NoiseAwareMAP().fit(release)
     seconds = time.process_time() - begin
     free = bpm.NoiseAwareMAP(scale=3.0).fit(release)
-    triples = [name.removeprefix("table_").split("|") for name in found.files if name.count("|") == 2]
+    triples = [
+        name.removeprefix("table_").split("|") for name in found.files if name.count("|") == 2
+    ]
     errors = []
     for triple in triples:
         truth = table(merged, shape, triple)
-        tables = [found["table_" + "|".join(triple)], *(each.marginal(triple).values for each in (fit, free))]
+        tables = [
+            found["table_" + "|".join(triple)],
+            *(each.marginal(triple).values for each in (fit, free)),
+        ]
         errors.append([0.5 * np.abs(truth - each.ravel()).sum() for each in tables])
     theirs, ours, unshrunk = np.array(errors).T
 
@@ -114,10 +134,14 @@ def row(path: Path, data: pd.DataFrame) -> dict[str, Any]:
         small = [s for s in scopes if np.prod([shape[v] for v in s]) <= MOST_CELLS]
         chosen = np.random.default_rng(0).permutation(len(small))[:INTERVALS]
         told = [held(fit, small[k], table(merged, shape, small[k]), len(data)) for k in chosen]
-        return np.nanmean(told, axis=0) if told else np.full(3, np.nan)
+        if told:
+            return np.nanmean(told, axis=0)
+        return np.full(3, np.nan)
 
     inside = [t for t in triples if is_measured(t)]
-    known = inside or [list(pair) for pair in itertools.combinations(names, 2) if is_measured(list(pair))]
+    known = inside or [
+        list(pair) for pair in itertools.combinations(names, 2) if is_measured(list(pair))
+    ]
     return {
         "file": path.stem,
         "tables": len(given),
@@ -131,7 +155,11 @@ def row(path: Path, data: pd.DataFrame) -> dict[str, Any]:
         "status": str(fit.status),
         **dict(zip(["measured held", "10+", "width"], some(known), strict=True)),
         **dict(
-            zip(["others held", "10+ ", "width "], some([t for t in triples if t not in inside]), strict=True)
+            zip(
+                ["others held", "10+ ", "width "],
+                some([t for t in triples if t not in inside]),
+                strict=True,
+            )
         ),
     }
 

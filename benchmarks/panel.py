@@ -34,12 +34,17 @@ def main() -> None:
     """Release, fit, print a row each."""
     parser = argparse.ArgumentParser(description="Pooled transitions of a panel.")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data" / "biofam")
+    parser.add_argument(
+        "--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data" / "biofam"
+    )
     arguments = parser.parse_args()
     people = pd.read_csv(arguments.data / "biofam_states.csv").iloc[:, :YEARS].astype(int)
     years = list(people.columns)
-    network = bpm.declare(states={year: list(range(STATES)) for year in years}, cliques=list(pairwise(years)))
-    codes, true = people.to_numpy(), np.zeros((STATES, STATES))
+    network = bpm.declare(
+        states={year: list(range(STATES)) for year in years}, cliques=list(pairwise(years))
+    )
+    codes = people.to_numpy()
+    true = np.zeros((STATES, STATES))
     np.add.at(true, (codes[:, :-1].ravel(), codes[:, 1:].ravel()), 1)
     print(
         "| seed | held | N, 90 % | status | seconds | R-hat | effective draws | E-BFMI | steps a draw |\n|"
@@ -54,7 +59,8 @@ def main() -> None:
             seconds = time.perf_counter() - begin
         frame = posterior.interval(q.pooled(list(pairwise(years))), of="records")
         held = ((frame["lower"] <= true.ravel()) & (true.ravel() <= frame["upper"])).sum()
-        records, stats = posterior.summary()["records"], posterior.stats
+        records = posterior.summary()["records"]
+        stats = posterior.stats
         print(
             f"| {seed} | {held} of {true.size} | {records['lower']:.0f} to {records['upper']:.0f} | "
             f"{posterior.status.value} | {seconds:.0f} | {stats['r_hat']:.3f} | "

@@ -50,7 +50,9 @@ def kept(slug: str, cell: Callable[[], dict[str, float]]) -> dict[str, float]:
     return json.loads(path.read_text())
 
 
-def random_model(p: int, order: int, width: float, rng: np.random.Generator) -> tuple[Monomials, np.ndarray]:
+def random_model(
+    p: int, order: int, width: float, rng: np.random.Generator
+) -> tuple[Monomials, np.ndarray]:
     """Sparse normal coefficients, scaled to a width."""
     sets = Monomials.complete(p, order)
     h = rng.normal(size=len(sets)) * (rng.random(len(sets)) < DENSITY) * (sets.orders > 0)
@@ -69,7 +71,9 @@ def records_of(sets: Monomials, h: np.ndarray, n: int, rng: np.random.Generator)
     return (1 - (states[:, None] >> np.arange(sets.variables) & 1)).astype(np.uint8)
 
 
-def parity_cell(p: int, order: int, n: int, rho: float, width: float, seed: int) -> dict[str, float]:
+def parity_cell(
+    p: int, order: int, n: int, rho: float, width: float, seed: int
+) -> dict[str, float]:
     rng = np.random.default_rng([seed, p, n, round(10 * width)])
     sets, h = random_model(p, order, width, rng)
     codes = records_of(sets, h, n, rng)
@@ -85,7 +89,9 @@ def parity_cell(p: int, order: int, n: int, rho: float, width: float, seed: int)
         found[method] = float(np.abs(release.values.to_numpy() - exact).max())
         if method == "gaussian":
             fitted = release.fit()
-            found["fitted"] = float(np.abs(expectations(sets, fitted.coefficients)[1:] - exact).max())
+            found["fitted"] = float(
+                np.abs(expectations(sets, fitted.coefficients)[1:] - exact).max()
+            )
     begin = time.perf_counter()
     means = by_separator_fem(sets, np.rint(n * exact).astype(np.int64), n, rho, seed)
     found["sepfem seconds"] = time.perf_counter() - begin
@@ -93,7 +99,9 @@ def parity_cell(p: int, order: int, n: int, rho: float, width: float, seed: int)
     return found
 
 
-def by_separator_fem(sets: Monomials, sums: np.ndarray, n: int, rho: float, seed: int) -> np.ndarray:
+def by_separator_fem(
+    sets: Monomials, sums: np.ndarray, n: int, rho: float, seed: int
+) -> np.ndarray:
     """Expectations of all but the empty set, under replace-one neighbours, where a choice has range 4."""
     rounds = max(5, min(3 * math.ceil(0.63 * (n * math.sqrt(rho) / 2) ** (2 / 3)), 200))
     algorithm = SeparatorFEM(rounds=rounds, choice_scale=selection_scale(4.0, rho, rounds))
@@ -153,9 +161,14 @@ def mean_of(cells: list[dict[str, float]]) -> dict[str, float]:
 
 
 def parities(options: argparse.Namespace) -> None:
-    print("| p, t, width | n | rho | n sqrt(rho) | all zero | Gaussian | + fit | pmw | sepFEM | auto |")
+    print(
+        "| p, t, width | n | rho | n sqrt(rho) | all zero | Gaussian | + fit | pmw | sepFEM | auto |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
-    sizes = [(8, 3), (10, 2), (10, 3), (12, 3), (14, 3)] if not options.quick else [(8, 3)]
+    if not options.quick:
+        sizes = [(8, 3), (10, 2), (10, 3), (12, 3), (14, 3)]
+    else:
+        sizes = [(8, 3)]
     grid = [(300, 0.1), (1000, 0.1), (1000, 1.0), (3000, 0.1), (10_000, 0.1), (10_000, 1.0)]
     for (p, order), width, (n, rho) in itertools.product(sizes, (1.0, 2.5), grid):
         cells = [
@@ -170,18 +183,27 @@ def parities(options: argparse.Namespace) -> None:
         m = mean_of(cells)
         names = ("zero", "gaussian", "fitted", "pmw", "sepfem", "auto")
         row = " | ".join(f"{m[name]:.3f}" for name in names)
-        print(f"| {p}, {order}, {width:g} | {n:,} | {rho:g} | {n * rho**0.5:,.0f} | {row} |", flush=True)
+        print(
+            f"| {p}, {order}, {width:g} | {n:,} | {rho:g} | {n * rho**0.5:,.0f} | {row} |",
+            flush=True,
+        )
 
 
 def coefficients(options: argparse.Namespace) -> None:
-    print("| p, width | n | rho | all zero | l1 | linf | Gaussian | no noise | l1, maximal | linf, maximal |")
+    print(
+        "| p, width | n | rho | all zero | l1 | linf | Gaussian | no noise | l1, maximal | linf, maximal |"
+    )
     print("|---|---|---|---|---|---|---|---|---|---|")
     grid = [(3000, 0.1), (3000, 1.0), (30_000, 0.1), (30_000, 1.0), (300_000, 0.1)]
-    for p, width, (n, rho) in itertools.product((8, 10, 12) if not options.quick else (8,), (0.8, 2.0), grid):
+    for p, width, (n, rho) in itertools.product(
+        (8, 10, 12) if not options.quick else (8,), (0.8, 2.0), grid
+    ):
         cells = [
             kept(
                 f"coefficients-{p}-{n}-{rho:g}-{width:g}-{seed}",
-                lambda p=p, n=n, rho=rho, width=width, seed=seed: coefficient_cell(p, n, rho, width, seed),
+                lambda p=p, n=n, rho=rho, width=width, seed=seed: coefficient_cell(
+                    p, n, rho, width, seed
+                ),
             )
             for seed in range(options.repetitions)
         ]
@@ -205,13 +227,21 @@ def rare_model(p: int, order: int, rng: np.random.Generator) -> tuple[Monomials,
 
 def fit_cell(p: int, order: int, kind: str, n: int, rho: float, seed: int) -> dict[str, float]:
     rng = np.random.default_rng([seed, p, n, order])
-    sets, h = rare_model(p, order, rng) if kind == "rare" else random_model(p, order, 2.5, rng)
+    if kind == "rare":
+        sets, h = rare_model(p, order, rng)
+    else:
+        sets, h = random_model(p, order, 2.5, rng)
     data = pd.DataFrame(records_of(sets, h, n, rng), columns=range(p))
     network = bpm.declare(states={v: [0, 1] for v in range(p)})
-    release = ParityQueries(rho=rho, order=order, method="gaussian").release(network, data, rng=seed)
+    release = ParityQueries(rho=rho, order=order, method="gaussian").release(
+        network, data, rng=seed
+    )
     begin = time.perf_counter()
     fitted = release.fit()
-    found = {"seconds": time.perf_counter() - begin, "fit": float(np.abs(fitted.coefficients - h).max())}
+    found = {
+        "seconds": time.perf_counter() - begin,
+        "fit": float(np.abs(fitted.coefficients - h).max()),
+    }
     found["converged"] = float(fitted.status == "converged")
     ridges = default_ridges(sets, release.means, release.standard_deviation**2, release.total)
     found["ridge"] = float(np.abs(fit_parities(sets, release.means, ridges)[0] - h).max())
@@ -256,8 +286,14 @@ def oracle(options: argparse.Namespace) -> None:
         same = "not looked for"
         if p <= 16:
             same = str(bool((best_by_enumeration(weights, sets, eta)[0] == programmed).all()))
-        end = time.perf_counter() if p <= 16 else float("nan")
-        print(f"| {p} | {weighted} | {between - begin:.2f} | {end - between:.4f} | {same} |", flush=True)
+        if p <= 16:
+            end = time.perf_counter()
+        else:
+            end = float("nan")
+        print(
+            f"| {p} | {weighted} | {between - begin:.2f} | {end - between:.4f} | {same} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -44,9 +44,7 @@ GRAPHS = ("third-order chain", "Erdős-Rényi")
 RECORDS = (1_000, 10_000, 100_000, 1_000_000)
 EPSILONS = (0.1, 0.5, 1.0)
 POPULATIONS, DRAWS, STATES = 5, 2, 5
-SEED = (
-    20_170_806  # CGM's fallback where no model reaches D = 1 was designed on two releases of this seed's grid
-)
+SEED = 20_170_806  # CGM's fallback where no model reaches D = 1 was designed on two releases of this seed's grid
 FRESH_SEED = 31_415_926  # its populations were first looked at when everything was settled
 
 
@@ -90,7 +88,9 @@ class Truth:
             states, scopes = chain(10, STATES, 3)
         else:
             states, scopes = erdos_renyi(10, STATES, 0.3, int(rng.integers(2**31)))
-        domain = Domain(variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states))
+        domain = Domain(
+            variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states)
+        )
         self.model = ModelSpecification(domain=domain, cliques=scopes)
         self.potentials = np.concatenate(
             [np.log(rng.dirichlet(np.ones(b - a))) for a, b in _pairs(self.model.offsets)]
@@ -104,7 +104,8 @@ class Truth:
         x = sample(model.cardinalities, model.scopes, self.potentials, records, rng)
         parts = [
             np.bincount(
-                np.ravel_multi_index(tuple(x[:, v] for v in scope), shape), minlength=int(np.prod(shape))
+                np.ravel_multi_index(tuple(x[:, v] for v in scope), shape),
+                minlength=int(np.prod(shape)),
             )
             for scope, shape in zip(model.scopes, model.shapes, strict=True)
         ]
@@ -132,16 +133,22 @@ def mbi_fit(model: ModelSpecification, noisy: np.ndarray, scale: float, norm: st
     names = [f"x{v:02d}" for v in model.domain.variables]
     domain = MbiDomain(names, list(model.cardinalities))
     measured = [
-        LinearMeasurement(noisy[a:b].astype(float), tuple(names[v] for v in scope), stddev=scale * 2**0.5)
+        LinearMeasurement(
+            noisy[a:b].astype(float), tuple(names[v] for v in scope), stddev=scale * 2**0.5
+        )
         for (a, b), scope in zip(_pairs(model.offsets), model.scopes, strict=True)
     ]
     loss = marginal_loss.from_linear_measurements(measured, domain, norm=norm)
     total = estimation.minimum_variance_unbiased_total(measured)
-    fitted = estimation.MirrorDescent().estimate(domain, loss, known_total=max(float(total), 1.0), iters=1000)
+    fitted = estimation.MirrorDescent().estimate(
+        domain, loss, known_total=max(float(total), 1.0), iters=1000
+    )
     parts = []
     for scope in model.scopes:
         clique = tuple(names[v] for v in scope)
-        parts.append(np.asarray(fitted.potentials[clique].transpose(clique).values, dtype=float).ravel())
+        parts.append(
+            np.asarray(fitted.potentials[clique].transpose(clique).values, dtype=float).ravel()
+        )
     return np.concatenate(parts)
 
 
@@ -158,7 +165,9 @@ def fits(
         solution = estimator.fit(release)
         seconds = time.perf_counter() - begin
         divergence = truth.divergence(solution.potentials.flat, solution.log_partition)
-        rows.append({"method": name, "kl": divergence, "seconds": seconds, "status": solution.status.value})
+        rows.append(
+            {"method": name, "kl": divergence, "seconds": seconds, "status": solution.status.value}
+        )
     if with_mbi:
         engine = marginal_engine(model.cardinalities, model.scopes)
         for norm in ("l1", "l2"):
@@ -169,12 +178,19 @@ def fits(
             seconds = time.perf_counter() - begin
             divergence = truth.divergence(potentials, engine.log_partition(potentials))
             rows.append(
-                {"method": f"mbi, {norm.upper()}", "kl": divergence, "seconds": seconds, "status": ""}
+                {
+                    "method": f"mbi, {norm.upper()}",
+                    "kl": divergence,
+                    "seconds": seconds,
+                    "status": "",
+                }
             )
     return rows
 
 
-def references(truth: Truth, counts: np.ndarray, rng: np.random.Generator) -> list[dict[str, object]]:
+def references(
+    truth: Truth, counts: np.ndarray, rng: np.random.Generator
+) -> list[dict[str, object]]:
     """Uniform, the paper's random estimator, and non-private maximum likelihood."""
     model = truth.model
     exact = NoisyStatistics.from_tables(
@@ -217,7 +233,10 @@ def population(
     for size, epsilon in product(records, EPSILONS):
         slug = f"{seed}-{GRAPHS.index(graph)}-{index}-{size}-{epsilon}-{int(with_mbi)}"
         path = CACHE / f"{slug}.json"
-        found = json.loads(path.read_text()) if path.exists() else []
+        if path.exists():
+            found = json.loads(path.read_text())
+        else:
+            found = []
         known = {row["method"] for row in found}
         rng = np.random.default_rng([seed, GRAPHS.index(graph), index, size])
         if not known >= {*ESTIMATORS, "uniform"} | ({"mbi, L1", "mbi, L2"} if with_mbi else set()):
@@ -230,11 +249,15 @@ def population(
                     [seed, GRAPHS.index(graph), index, size, int(1e3 * epsilon), draw]
                 )
                 stop = 1 - np.exp(-1 / scale)
-                noisy = counts + noise.geometric(stop, counts.size) - noise.geometric(stop, counts.size)
+                noisy = (
+                    counts + noise.geometric(stop, counts.size) - noise.geometric(stop, counts.size)
+                )
                 release = NoisyStatistics.from_tables(
                     truth.model, dict(truth.model.tables(noisy)), noise=DiscreteLaplace(scale)
                 )
-                found += [{"draw": draw, **row} for row in fits(truth, release, scale, with_mbi, known)]
+                found += [
+                    {"draw": draw, **row} for row in fits(truth, release, scale, with_mbi, known)
+                ]
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(".part")
             temporary.write_text(json.dumps(found))
@@ -270,9 +293,13 @@ def report(frame: pd.DataFrame) -> str:
     ratios = np.exp(ratios).T.reindex([m for m in methods if m in wide.columns])
     counts = bands.value_counts()
     ratios.columns = [f"{band} ({counts[band]} releases)" for band in ratios.columns]
-    title = "### Geometric mean of KL relative to naive MLE with the best of five ridges in hindsight"
+    title = (
+        "### Geometric mean of KL relative to naive MLE with the best of five ridges in hindsight"
+    )
     parts.append(f"{title}\n\n{_markdown(ratios.map(lambda value: f'{value:.3g}'))}")
-    seconds = frame.groupby("method", sort=False)["seconds"].median().map(lambda value: f"{value:.3g}")
+    seconds = (
+        frame.groupby("method", sort=False)["seconds"].median().map(lambda value: f"{value:.3g}")
+    )
     parts.append(f"### Median seconds a fit\n\n{_markdown(seconds.to_frame('seconds'))}")
     return "\n\n".join(parts)
 
@@ -295,21 +322,34 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="one population a graph, two sizes")
     parser.add_argument("--no-mbi", action="store_true")
-    parser.add_argument("--fresh", action="store_true", help="the populations kept back until the end")
+    parser.add_argument(
+        "--fresh", action="store_true", help="the populations kept back until the end"
+    )
     arguments = parser.parse_args()
-    populations = 1 if arguments.quick else POPULATIONS
-    records = RECORDS[:2] if arguments.quick else RECORDS
+    if arguments.quick:
+        populations = 1
+    else:
+        populations = POPULATIONS
+    if arguments.quick:
+        records = RECORDS[:2]
+    else:
+        records = RECORDS
     seed = FRESH_SEED if arguments.fresh else SEED
     tasks = list(product(GRAPHS, range(populations)))
     work = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")(
         joblib.delayed(population)(graph, index, not arguments.no_mbi, records, seed)
         for graph, index in tasks
     )
-    rows = [row for part in track(work, total=len(tasks), description="populations") for row in part]
+    rows = [
+        row for part in track(work, total=len(tasks), description="populations") for row in part
+    ]
     frame = pd.DataFrame(rows)
     RESULTS.mkdir(exist_ok=True)
     if not arguments.quick:
-        name = "quality-fresh.csv" if arguments.fresh else "quality.csv"
+        if arguments.fresh:
+            name = "quality-fresh.csv"
+        else:
+            name = "quality.csv"
         frame.to_csv(RESULTS / name, index=False, float_format="%.6g")
     print(report(frame))
 

@@ -48,7 +48,8 @@ def cases(rhode_island: Path) -> Iterator[Case]:
     states = {f"x{t}": ["a", "b", "c"] for t in range(8)}
     names = list(states)
     chain = bpm.declare(states, [tuple(names[t : t + 4]) for t in range(5)])
-    rng, walk = np.random.default_rng(3), [[0] * 5_000]
+    rng = np.random.default_rng(3)
+    walk = [[0] * 5_000]
     for _ in range(7):  # a sticky walk
         walk.append(np.where(rng.random(5_000) < 0.7, walk[-1], rng.integers(0, 3, 5_000)))
     answers = pd.DataFrame(
@@ -64,12 +65,19 @@ def cases(rhode_island: Path) -> Iterator[Case]:
 
 def rhode_island_case(folder: Path) -> Case:
     cells = pd.read_csv(folder / "blocks.csv", dtype={"tract": str})
-    data = cells.loc[cells.index.repeat(cells["count"]), ["tract", "voting_age", "hispanic", "race"]]
+    data = cells.loc[
+        cells.index.repeat(cells["count"]), ["tract", "voting_age", "hispanic", "race"]
+    ]
     states = {v: sorted(cells[v].unique().tolist()) for v in ("tract", "voting_age", "hispanic")}
     network = bpm.declare(states | {"race": range(1, 64)}, [(*states, "race")])
     others = ["voting_age", "hispanic", "race"]
     scopes = itertools.chain.from_iterable(itertools.combinations(others, k) for k in range(4))
-    return "Rhode Island, tract x the census's queries", network, [q.table("tract", *s) for s in scopes], data
+    return (
+        "Rhode Island, tract x the census's queries",
+        network,
+        [q.table("tract", *s) for s in scopes],
+        data,
+    )
 
 
 def fitted(model: ModelSpecification, matrix: Any, variances: np.ndarray) -> np.ndarray:
@@ -87,11 +95,15 @@ def fitted(model: ModelSpecification, matrix: Any, variances: np.ndarray) -> np.
 def measured(mechanism: Any, network: Any, data: pd.DataFrame, runs: int) -> float:
     """Root of the mean, over releases, of the summed squared errors of all cells."""
     exact = ExactStatistics(queries=mechanism.queries).release(network, data)
-    model, squares = exact.specification, []
+    model = exact.specification
+    squares = []
     for seed in range(runs):
         release = mechanism.release(network, data, rng=seed)
         if not seed:
-            matrix = np.eye(model.size) if release.matrix is None else release.matrix
+            if release.matrix is None:
+                matrix = np.eye(model.size)
+            else:
+                matrix = release.matrix
             error_of = fitted(model, matrix, release.cell_variances())
         squares.append(float(np.sum((error_of @ (release.flat - exact.flat)) ** 2)))
     return float(np.sqrt(np.mean(squares)))

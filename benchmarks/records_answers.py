@@ -33,7 +33,10 @@ MODELS = {
 }
 ASKED = {
     "chain": ([("x0", "x1"), ("x3", "x4"), ("x1",)], [("x0", "x4"), ("x0", "x2", "x4")]),
-    "two triples": ([("x0", "x1", "x2"), ("x2", "x3", "x4"), ("x1",)], [("x0", "x4"), ("x0", "x2", "x4")]),
+    "two triples": (
+        [("x0", "x1", "x2"), ("x2", "x3", "x4"), ("x1",)],
+        [("x0", "x4"), ("x0", "x2", "x4")],
+    ),
     "cycle of triples": (
         [("x0", "x1", "x2"), ("x5", "x0", "x1"), ("x1",)],
         [("x0", "x3"), ("x0", "x2", "x4")],
@@ -69,11 +72,14 @@ def one(rng, model, law, records, known, deviation):
     network = bpm.declare({v: range(states) for v in NAMES[: counts.ndim]}, cliques)
     tables = {c: margin(counts, c) + law.draw((states,) * len(c), rng) for c in cliques}
     total = records if known == "public" else None
-    fit = bpm.NoiseAwareMAP().fit(NoisyStatistics.from_tables(network, tables, noise=law, total=total))
+    fit = bpm.NoiseAwareMAP().fit(
+        NoisyStatistics.from_tables(network, tables, noise=law, total=total)
+    )
     rows = []
     for place, scopes in zip(("a clique", "none"), ASKED[model], strict=True):
         for scope in scopes:
-            frame, population = fit.interval(list(scope), of="records"), fit.interval(list(scope))
+            frame = fit.interval(list(scope), of="records")
+            population = fit.interval(list(scope))
             truth = margin(counts, scope).ravel()
             rows += [
                 {
@@ -104,7 +110,14 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--hard", action="store_true")
     options = parser.parse_args()
-    scale, deviation, settings = (25.0, 2.0, HARD) if options.hard else (8.0, 0.7, SETTINGS)
+    if options.hard:
+        scale = 25.0
+        deviation = 2.0
+        settings = HARD
+    else:
+        scale = 8.0
+        deviation = 0.7
+        settings = SETTINGS
     laws = {"Laplace": Laplace(scale), "Gaussian": DiscreteGaussian.of_variance(2 * scale**2)}
     warnings.simplefilter("ignore")
     for model in MODELS:

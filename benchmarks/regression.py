@@ -110,7 +110,9 @@ def seconds(checkout: Path, code: str) -> float:
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"OMP_NUM_THREADS": "1"}
     command = [str(checkout / ".venv" / "bin" / "python"), "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=checkout, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=checkout, env=environment, check=False
+    )
     if done.returncode:
         sys.exit(f"{checkout}: {done.stderr}")
     return float(json.loads(done.stdout.splitlines()[-1]))
@@ -133,7 +135,9 @@ def main() -> None:
         code = PRELUDE + task if task else IMPORT
         for checkout in (options.old, options.new):  # caches on disk
             seconds(checkout, code)
-        pairs = [(seconds(options.old, code), seconds(options.new, code)) for _ in range(options.pairs)]
+        pairs = [
+            (seconds(options.old, code), seconds(options.new, code)) for _ in range(options.pairs)
+        ]
         before, after = (statistics.median(side) for side in zip(*pairs, strict=True))
         ratio = statistics.median(b / a for a, b in pairs)
         rows[name] = {"before": before, "after": after, "ratio": ratio, "pairs": pairs}

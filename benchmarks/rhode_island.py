@@ -84,9 +84,14 @@ class Truth:
         Whether the model has the larger areas as levels of the areas.
     """
 
-    def __init__(self, data: Path, level: str, tracts: Sequence[str] = (), *, nested: bool = False) -> None:
+    def __init__(
+        self, data: Path, level: str, tracts: Sequence[str] = (), *, nested: bool = False
+    ) -> None:
         people = pd.read_csv(data / "blocks.csv", dtype=str).astype({"count": int})
-        people = people[people["tract"].isin(tracts)] if tracts else people
+        if tracts:
+            people = people[people["tract"].isin(tracts)]
+        else:
+            people = people
         budget = pd.read_csv(data / "budget.csv")
         self.variances = {(b.level, b.query): b.variance for b in budget.itertuples()}
         self.levels = list(LEVELS)[list(LEVELS).index(level) :]
@@ -100,11 +105,14 @@ class Truth:
         for name, column in zip(self.levels[1:], larger, strict=True):
             holder = people.groupby(area)[column].first()
             self.groups[name] = {
-                one: [each for each in self.areas if holder[each] == one] for one in sorted(set(holder))
+                one: [each for each in self.areas if holder[each] == one]
+                for one in sorted(set(holder))
             }
         coarse = {name: groups for name, groups in reversed(self.groups.items()) if len(groups) > 1}
         levels = {"area": coarse} if nested else None
-        self.network = bpm.declare({"area": self.areas, **STATES}, [("area", *STATES)], levels=levels)
+        self.network = bpm.declare(
+            {"area": self.areas, **STATES}, [("area", *STATES)], levels=levels
+        )
 
     def variance(self, level: str, query: str) -> float:
         """Variance of each number of a query."""
@@ -112,7 +120,8 @@ class Truth:
 
     def release(self, seed: int) -> NoisyStatistics:
         """One draw of the noise."""
-        rng, measurements = np.random.default_rng(seed), []
+        rng = np.random.default_rng(seed)
+        measurements = []
         for level in self.levels:
             for name, scope in SCOPES.items():
                 deviation = self.variance(level, name) ** 0.5
@@ -158,7 +167,10 @@ class Truth:
         A query is a whole table with one variance, so that cells of an area are alike, and so are areas inside the
         same area: one cell is solved for of each.
         """
-        holders = self.parents[0] if self.parents else np.zeros(len(self.areas), int)
+        if self.parents:
+            holders = self.parents[0]
+        else:
+            holders = np.zeros(len(self.areas), int)
         _, first, place = np.unique(holders, return_index=True, return_inverse=True)
         return np.repeat(np.sqrt(self.least_squares_problem.variances(CELLS * first))[place], CELLS)
 
@@ -172,7 +184,9 @@ class Truth:
             values.append(np.hstack([m.values.reshape(count, -1) for m in own]).ravel())
         problem = self.least_squares_problem
         known = np.concatenate(values)
-        return problem.estimate(np.append(known, np.zeros(problem.numbers - len(known))))[: len(self.counts)]
+        return problem.estimate(np.append(known, np.zeros(problem.numbers - len(known))))[
+            : len(self.counts)
+        ]
 
 
 def cut_off(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -189,15 +203,20 @@ def cut_off(mean: np.ndarray, deviation: np.ndarray) -> tuple[np.ndarray, np.nda
 def fitted(truth: Truth, seed: int, kept: Path | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """(estimate, lower, upper) by method, and how the posterior ended."""
     release = truth.release(seed)
-    file = kept / f"{truth.levels[0]}_{seed}.npz" if kept else None
+    if kept:
+        file = kept / f"{truth.levels[0]}_{seed}.npz"
+    else:
+        file = None
     if file and file.exists():
         with np.load(file) as saved:
-            how, table = json.loads(str(saved["how"])), {name: saved[name] for name in ENDS}
+            how = json.loads(str(saved["how"]))
+            table = {name: saved[name] for name in ENDS}
     else:
         how, table = sampled(release, seed)
     if file and not file.exists():
         np.savez(file, how=json.dumps(how), **table)
-    mean, deviation = truth.least_squares(release), truth.deviations
+    mean = truth.least_squares(release)
+    deviation = truth.deviations
     half = norm.ppf(0.95) * deviation
     return {
         "posterior": tuple(table[name] for name in ENDS),
@@ -214,7 +233,9 @@ def sampled(release: NoisyStatistics, seed: int) -> tuple[dict[str, Any], dict[s
         posterior = bpm.LatentCounts().fit(release, rng=seed, draws=400)
     seconds = time.perf_counter() - begin
     table = posterior.interval(["area", *STATES], prob=0.9, of="records")
-    numbers = {name: float(posterior.stats[name]) for name in ("r_hat", "total", "total_standard_error")}
+    numbers = {
+        name: float(posterior.stats[name]) for name in ("r_hat", "total", "total_standard_error")
+    }
     how = {"status": str(posterior.status), "seconds": seconds, **numbers}
     return how, {name: table[name].to_numpy() for name in ENDS}
 
@@ -225,12 +246,19 @@ def rows_of(counts: np.ndarray, fits: list[dict[str, Any]], *, by_truth: bool) -
     for label, low, high in SIZES:
         row = [label]
         for method in fits[0]:
-            held, errors, widths = [], [], []
+            held = []
+            errors = []
+            widths = []
             for fit in fits:
                 estimate, lower, upper = fit[method]
                 size = counts if by_truth else estimate
-                inside = (size < high) if low == 0 else (size >= low) & (size < high)
-                held.append((np.floor(lower) <= counts)[inside] & (counts <= np.ceil(upper))[inside])
+                if low == 0:
+                    inside = size < high
+                else:
+                    inside = (size >= low) & (size < high)
+                held.append(
+                    (np.floor(lower) <= counts)[inside] & (counts <= np.ceil(upper))[inside]
+                )
                 errors.append((estimate - counts)[inside])
                 widths.append((upper - lower)[inside])
             held, errors, widths = (np.concatenate(parts) for parts in (held, errors, widths))
@@ -263,7 +291,9 @@ def main() -> None:
     parser.add_argument("--level", choices=["Tract", "Block_Group"], default="Tract")
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--first", type=int, default=1)
-    parser.add_argument("--keep", type=Path, help="folder of fits, which are read where they are there")
+    parser.add_argument(
+        "--keep", type=Path, help="folder of fits, which are read where they are there"
+    )
     parser.add_argument("--data", type=Path, default=folder_of_data())
     arguments = parser.parse_args()
     truth = Truth(arguments.data, arguments.level)
@@ -273,7 +303,9 @@ def main() -> None:
     fits, ends = zip(*(fitted(truth, seed, arguments.keep) for seed in seeds), strict=True)
     print_tables(truth.counts, list(fits), arguments.level)
     seconds = [end["seconds"] for end in ends]
-    print(f"\nSeconds a fit: {np.median(seconds):.0f} (at most {max(seconds):.0f}); status:", end=" ")
+    print(
+        f"\nSeconds a fit: {np.median(seconds):.0f} (at most {max(seconds):.0f}); status:", end=" "
+    )
     print(", ".join(f"{end['status']} (R-hat {end['r_hat']:.2f})" for end in ends))
     errors = [(end["total"] - truth.counts.sum()) / end["total_standard_error"] for end in ends]
     print(

@@ -55,9 +55,12 @@ def forecast(truth: Truth) -> None:
 def drawn(estimate: np.ndarray, counts: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Cells that are asked, so many at most of each pair of sizes, and how many cells each stands for (others: 0)."""
     ends = [low for label, low, _ in SIZES if label != "1 to 49"]
-    by_estimate, by_truth = (np.searchsorted(ends, each, side="right") for each in (estimate, counts))
+    by_estimate, by_truth = (
+        np.searchsorted(ends, each, side="right") for each in (estimate, counts)
+    )
     pairs = by_estimate * len(ends) + by_truth
-    rng, weights = np.random.default_rng(1), np.zeros(len(estimate))
+    rng = np.random.default_rng(1)
+    weights = np.zeros(len(estimate))
     for pair in np.unique(pairs):
         inside = np.flatnonzero(pairs == pair)
         chosen = rng.choice(inside, min(most, len(inside)), replace=False)
@@ -71,11 +74,14 @@ def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, most: int) -> F
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
         solution = bpm.NoiseAwareMAP(rounds=rounds).fit(release)
-    seconds, begin = time.process_time() - begin, time.process_time()
+    seconds = time.process_time() - begin
+    begin = time.process_time()
     total = solution.stats["total"]
     estimate = solution.marginal(["area", *STATES]).values.ravel() * total
     asked, weights = drawn(estimate, truth.counts, most)
-    matrix = csr_array((np.ones(len(asked)), (np.arange(len(asked)), asked)), (len(asked), len(estimate)))
+    matrix = csr_array(
+        (np.ones(len(asked)), (np.arange(len(asked)), asked)), (len(asked), len(estimate))
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ForecastWarning)
         table = solution.interval(q.weighted("area", *STATES, matrix=matrix), prob=0.9)
@@ -83,15 +89,23 @@ def mode_of(truth: Truth, release: NoisyStatistics, rounds: int, most: int) -> F
     lower[asked], upper[asked] = (table[end].to_numpy() * total for end in ("lower", "upper"))
     how = {"status": str(solution.status), "seconds": round(seconds), "asked": len(asked)}
     how["doubtful"] = int((table["status"] == "doubtful").sum())
-    how |= {"seconds of intervals": round(time.process_time() - begin), "rounds": solution.stats["rounds"]}
-    how |= {name: round(value, 3) for name, value in solution.stats.items() if name.startswith("scale_")}
+    how |= {
+        "seconds of intervals": round(time.process_time() - begin),
+        "rounds": solution.stats["rounds"],
+    }
+    how |= {
+        name: round(value, 3) for name, value in solution.stats.items() if name.startswith("scale_")
+    }
     print(how, flush=True)
     return estimate, lower, upper, weights
 
 
 def kept(folder: Path | None, seed: int) -> Fit | None:
     """A fit of before."""
-    file = folder / f"{seed}.npz" if folder else None
+    if folder:
+        file = folder / f"{seed}.npz"
+    else:
+        file = None
     if not file or not file.exists():
         return None
     with np.load(file) as saved:
@@ -100,7 +114,8 @@ def kept(folder: Path | None, seed: int) -> Fit | None:
 
 def least_squares_of(truth: Truth, release: NoisyStatistics) -> dict[str, Fit]:
     """Least squares, and its normal law cut off at zero."""
-    mean, all_cells = truth.least_squares(release), np.ones(len(truth.counts))
+    mean = truth.least_squares(release)
+    all_cells = np.ones(len(truth.counts))
     half = norm.ppf(0.95) * truth.deviations
     return {
         "least squares": (mean, mean - half, mean + half, all_cells),
@@ -108,23 +123,38 @@ def least_squares_of(truth: Truth, release: NoisyStatistics) -> dict[str, Fit]:
     }
 
 
-def row_of(fits: list[tuple[np.ndarray, Fit]], low: float, high: float, *, by_truth: bool) -> list[str]:
+def row_of(
+    fits: list[tuple[np.ndarray, Fit]], low: float, high: float, *, by_truth: bool
+) -> list[str]:
     """Cells a draw, coverage, error and width of one method."""
-    held, errors, widths, weights = [], [], [], []
+    held = []
+    errors = []
+    widths = []
+    weights = []
     for counts, (estimate, lower, upper, weight) in fits:
         size = counts if by_truth else estimate
-        inside = (size < high) if low == 0 else (size >= low) & (size < high)
+        if low == 0:
+            inside = size < high
+        else:
+            inside = (size >= low) & (size < high)
         held.append(((np.floor(lower) <= counts) & (counts <= np.ceil(upper)))[inside])
         errors.append((estimate - counts)[inside])
         widths.append((upper - lower)[inside])
         weights.append(weight[inside])
-    held, errors, widths, weights = (np.concatenate(parts) for parts in (held, errors, widths, weights))
+    held, errors, widths, weights = (
+        np.concatenate(parts) for parts in (held, errors, widths, weights)
+    )
     if not weights.sum():
         return ["0", "", "", ""]
     order = np.argsort(widths)
     middle = np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2)
     hold = f"{weights @ held / weights.sum():.3f}"
-    return [f"{len(held):,}", hold, f"{np.sqrt(np.mean(errors**2)):.2f}", f"{widths[order[middle]]:.1f}"]
+    return [
+        f"{len(held):,}",
+        hold,
+        f"{np.sqrt(np.mean(errors**2)):.2f}",
+        f"{widths[order[middle]]:.1f}",
+    ]
 
 
 def print_tables(results: list[tuple[np.ndarray, dict[str, Fit]]]) -> None:
@@ -147,7 +177,9 @@ def main() -> None:
     parser.add_argument(
         "--tract", nargs="*", default=[], help="one model for the blocks of these; all by default"
     )
-    parser.add_argument("--levels", action="store_true", help="declare block groups as levels of blocks")
+    parser.add_argument(
+        "--levels", action="store_true", help="declare block groups as levels of blocks"
+    )
     parser.add_argument("--draws", type=int, default=1)
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=25, help="0 for least squares alone")
@@ -161,7 +193,8 @@ def main() -> None:
         return
     results = []
     for seed in range(arguments.first, arguments.first + arguments.draws):
-        release, fits = truth.release(seed), {}
+        release = truth.release(seed)
+        fits = {}
         if arguments.rounds:
             fits["mode"] = kept(arguments.keep, seed) or mode_of(
                 truth, release, arguments.rounds, arguments.asked

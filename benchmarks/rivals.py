@@ -90,22 +90,33 @@ def made_indicators(rng: np.random.Generator) -> Records:
     return states[rows].astype(int), (2,) * p
 
 
-def group_couplings(groups: list[np.ndarray], generator: np.random.Generator) -> dict[tuple[int, ...], float]:
+def group_couplings(
+    groups: list[np.ndarray], generator: np.random.Generator
+) -> dict[tuple[int, ...], float]:
     """Return the coefficients of all pairs, and of one triple in each group."""
     found: dict[tuple[int, ...], float] = {}
     owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     for pair in combinations(range(owner.size), 2):
-        inside, chosen = generator.uniform(0.2, 0.9), generator.random() < 0.25
-        across = generator.uniform(-0.1, 0.1) if chosen else 0.0
+        inside = generator.uniform(0.2, 0.9)
+        chosen = generator.random() < 0.25
+        if chosen:
+            across = generator.uniform(-0.1, 0.1)
+        else:
+            across = 0.0
         members = len(groups[owner[pair[0]]])
-        found[pair] = inside / members**0.5 if owner[pair[0]] == owner[pair[1]] else across
+        if owner[pair[0]] == owner[pair[1]]:
+            found[pair] = inside / members**0.5
+        else:
+            found[pair] = across
     for group in groups:
         if len(group) > 2:
             found[tuple(group[:3].tolist())] = -0.12
     return found
 
 
-def group_fields(energy: np.ndarray, spins: np.ndarray, shares: np.ndarray) -> tuple[list[float], np.ndarray]:
+def group_fields(
+    energy: np.ndarray, spins: np.ndarray, shares: np.ndarray
+) -> tuple[list[float], np.ndarray]:
     """Return fields that give each variable its share of ones, and the distribution of the joint states."""
     fields = np.zeros(shares.size)
     log = energy.copy()
@@ -125,7 +136,9 @@ def group_fields(energy: np.ndarray, spins: np.ndarray, shares: np.ndarray) -> t
 
 def tree(rng: np.random.Generator) -> Records:
     cards = tuple(int(k) for k in rng.integers(2, 7, 20))
-    codes = np.column_stack([rng.choice(k, 25_000, p=rng.dirichlet(np.full(k, 2.0))) for k in cards])
+    codes = np.column_stack(
+        [rng.choice(k, 25_000, p=rng.dirichlet(np.full(k, 2.0))) for k in cards]
+    )
     for v in range(1, len(cards)):
         before = codes[:, rng.integers(v)]
         codes[:, v] = np.where(rng.random(len(codes)) < 0.5, before % cards[v], codes[:, v])
@@ -162,7 +175,9 @@ def write(source: Path, folder: Path, name: str) -> None:
     names = [f"v{i}" for i in range(len(cards))]
     (folder / name).mkdir(parents=True, exist_ok=True)
     pd.DataFrame(codes, columns=names).to_csv(folder / name / f"{name}.csv", index=False)
-    (folder / name / f"{name}-domain.json").write_text(json.dumps(dict(zip(names, cards, strict=True))))
+    (folder / name / f"{name}-domain.json").write_text(
+        json.dumps(dict(zip(names, cards, strict=True)))
+    )
 
 
 def load(folder: Path, name: str) -> Records:
@@ -176,7 +191,10 @@ def errors(codes: np.ndarray, cards: tuple[int, ...], table_of: Tables) -> Row:
     for order in (3, 2):
         scopes = list(itertools.combinations(range(len(cards)), order))
         chosen = sorted(np.random.default_rng(0).permutation(len(scopes))[:TABLES])
-        off = [0.5 * np.abs(shares(codes, scopes[k], cards) - table_of(scopes[k])).sum() for k in chosen]
+        off = [
+            0.5 * np.abs(shares(codes, scopes[k], cards) - table_of(scopes[k])).sum()
+            for k in chosen
+        ]
         found[f"{order}-way"] = float(np.mean(off))
     return found
 
@@ -190,13 +208,18 @@ def ours(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) -> li
     learned = SelectMeasure(rho=rho).release(network, frame, rng=seed)
     seconds = time.process_time() - begin
     solution = learned.solution
-    of_model = errors(codes, cards, lambda scope: solution.marginal([names[v] for v in scope]).values)
+    of_model = errors(
+        codes, cards, lambda scope: solution.marginal([names[v] for v in scope]).values
+    )
     told = {"seconds": seconds, "status": learned.status.value}
     begin = time.process_time()
     drawn = learned.sample(len(codes), rng=seed, method="balanced")[names].to_numpy()
     told_drawn = {"seconds": time.process_time() - begin, "status": learned.status.value}
     of_records = errors(codes, cards, lambda scope: shares(drawn, scope, cards))
-    return [{"method": "rounds"} | of_model | told, {"method": "balanced"} | of_records | told_drawn]
+    return [
+        {"method": "rounds"} | of_model | told,
+        {"method": "balanced"} | of_records | told_drawn,
+    ]
 
 
 def theirs(folder: Path) -> list[Row]:
@@ -249,13 +272,18 @@ def main() -> None:
         rows.append({"method": "independent", "status": "converged"} | alone)
         frame = pd.DataFrame([{"data": name, "rho": rho, "seed": seed} | row for row in rows])
         print(frame.to_string(header=False), flush=True)
-        frame = pd.concat([pd.read_csv(kept), frame]) if kept.exists() else frame
+        if kept.exists():
+            frame = pd.concat([pd.read_csv(kept), frame])
+        else:
+            frame = frame
         frame = frame.drop_duplicates(["data", "rho", "seed", "method"], keep="last")
         frame.to_csv(kept, index=False, float_format="%.5g")
     frame = pd.read_csv(kept)
     if options.theirs:
         rows = pd.DataFrame(theirs(options.theirs))
-        frame = pd.concat([frame, rows]).drop_duplicates(["data", "rho", "seed", "method"], keep="last")
+        frame = pd.concat([frame, rows]).drop_duplicates(
+            ["data", "rho", "seed", "method"], keep="last"
+        )
         frame.to_csv(kept, index=False, float_format="%.5g")
     numbers = ["3-way", "2-way", "seconds"]
     means = frame.pivot_table(index=["data", "rho"], columns="method", values=numbers)

@@ -27,13 +27,17 @@ class Table:
         self.values = values
 
     def datavector(self, flatten: bool = True) -> np.ndarray:
-        return self.values.ravel() if flatten else self.values
+        if flatten:
+            return self.values.ravel()
+        return self.values
 
 
 class Here(mbi.MarkovRandomField):
     """As mbi's model, of what is asked of it."""
 
-    def __init__(self, domain: mbi.Domain, effects: Effects, beta: np.ndarray, total: float) -> None:
+    def __init__(
+        self, domain: mbi.Domain, effects: Effects, beta: np.ndarray, total: float
+    ) -> None:
         names = list(domain)
         cliques = [tuple(names[v] for v in scope) for scope in effects.scopes]
         held = {
@@ -55,10 +59,16 @@ class Here(mbi.MarkovRandomField):
         places = [[self.names.index(v) for v in query] for query in queries]
         found = self.engine.tables(self.beta, [tuple(sorted(p)) for p in places])
         order = [np.argsort(np.argsort(p)) for p in places]
-        return {q: Table(self.total * t.transpose(o)) for q, t, o in zip(queries, found, order, strict=True)}
+        return {
+            q: Table(self.total * t.transpose(o))
+            for q, t, o in zip(queries, found, order, strict=True)
+        }
 
     def project(self, attrs) -> Table:
-        query = (attrs,) if isinstance(attrs, str) else tuple(attrs)
+        if isinstance(attrs, str):
+            query = (attrs,)
+        else:
+            query = tuple(attrs)
         return self.tables([query])[query]
 
 
@@ -66,7 +76,8 @@ class Loss:
     """The quadratic form of all tables."""
 
     def __init__(self, effects: Effects, names: list[str], measured, total: float) -> None:
-        cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
+        cards = effects.cardinalities
+        place = dict(zip(effects.subsets, effects.offsets, strict=False))
         self.diagonal, self.linear, self.blocks = np.zeros(effects.size), np.zeros(effects.size), []
         for one in measured:
             positions = [names.index(v) for v in one.clique]
@@ -74,7 +85,8 @@ class Loss:
             values = np.asarray(one.noisy_measurement, dtype=float) / weights
             if len(positions) == 1:
                 (v,) = positions
-                basis, held = contrasts(cards[v]), slice(place[(v,)], place[(v,)] + cards[v] - 1)
+                basis = contrasts(cards[v])
+                held = slice(place[(v,)], place[(v,)] + cards[v] - 1)
                 weighted = basis.T * np.broadcast_to((weights * total / one.stddev) ** 2, cards[v])
                 self.blocks.append((held, weighted @ basis))
                 self.linear[held] += weighted @ (values / total - 1 / cards[v])
@@ -86,7 +98,9 @@ class Loss:
                 sums = np.tensordot(
                     sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0)
                 )
-            for subset in (s for size in range(1, len(scope) + 1) for s in combinations(scope, size)):
+            for subset in (
+                s for size in range(1, len(scope) + 1) for s in combinations(scope, size)
+            ):
                 if any(cards[v] == 1 for v in subset):
                     continue
                 told = sums[tuple(slice(1, None) if v in subset else 0 for v in scope)].ravel()
@@ -105,11 +119,14 @@ class Loss:
 
 def estimate(self, domain, measured, *, iters=1000, warm_start=None, **_) -> Here:
     """In place of `mbi.estimation.MirrorDescent.estimate`."""
-    names, cards = list(domain), tuple(int(domain[v]) for v in domain)
+    names = list(domain)
+    cards = tuple(int(domain[v]) for v in domain)
     scopes = [tuple(sorted(names.index(v) for v in one.clique)) for one in measured]
     effects = Effects.of(cards, maximal([*scopes, *((v,) for v in range(len(names)))]))
     total = mbi.estimation.minimum_variance_unbiased_total(measured)
-    loss, engine, beta = Loss(effects, names, measured, total), moments_of(effects), np.zeros(effects.size)
+    loss = Loss(effects, names, measured, total)
+    engine = moments_of(effects)
+    beta = np.zeros(effects.size)
     if warm_start is not None:
         place = dict(zip(effects.subsets, effects.offsets, strict=False))
         last = warm_start.effects
@@ -117,23 +134,30 @@ def estimate(self, domain, measured, *, iters=1000, warm_start=None, **_) -> Her
             beta[place[subset] : place[subset] + stop - start] = warm_start.beta[start:stop]
     means = engine.means(beta)[1]
     value, slope = loss(means)
-    step, kept = (
-        2 / max(loss.diagonal.max(initial=0), *(b.diagonal().max(initial=0) for _, b in loss.blocks)),
-        value,
+    step = 2 / max(
+        loss.diagonal.max(initial=0), *(b.diagonal().max(initial=0) for _, b in loss.blocks)
     )
+    kept = value
     for number in range(1, iters + 1):
         there = beta - step * slope
         means_there = engine.means(there)[1]
         value_there, slope_there = loss(means_there)
         if value - value_there >= 0.5 * step * slope @ (means - means_there):
-            beta, means, value, slope, step = there, means_there, value_there, slope_there, 1.01 * step
+            beta = there
+            means = means_there
+            value = value_there
+            slope = slope_there
+            step = 1.01 * step
         else:
             step *= 0.5
         if number % 100 == 0:
             if kept - value < 1e-9 * abs(value):
                 break
             kept = value
-    print(f"{len(measured)} tables, {effects.size} effects, {number} steps, loss {value:.6g}", flush=True)
+    print(
+        f"{len(measured)} tables, {effects.size} effects, {number} steps, loss {value:.6g}",
+        flush=True,
+    )
     return Here(domain, effects, beta, total)
 
 

@@ -70,7 +70,10 @@ if arguments.solver == "here":
 
 def mechanism(rho):
     """The rival's mechanism, at its own settings but for those that were asked."""
-    given = {} if arguments.iterations is None else {"pgm_iters": arguments.iterations}
+    if arguments.iterations is None:
+        given = {}
+    else:
+        given = {"pgm_iters": arguments.iterations}
     inner = {
         "mst": lambda: MSTConfig(**given),
         "aim": lambda: AIMConfig(max_model_size=arguments.max_model_size, **given),
@@ -85,12 +88,18 @@ def run(path, rho, seed):
     codes = pd.read_csv(path)[list(sizes)].to_numpy()
     cards = {str(name): int(k) for name, k in sizes.items()}
     names = list(cards)
-    whole = mbi.Dataset(dict(zip(names, codes.T, strict=True)), mbi.Domain(names, list(cards.values())))
+    whole = mbi.Dataset(
+        dict(zip(names, codes.T, strict=True)), mbi.Domain(names, list(cards.values()))
+    )
     begin = time.process_time()
     result = mechanism(rho)(np.random.default_rng(seed), whole)
     seconds = time.process_time() - begin
     places = {v: np.asarray(result.mappings.get(v, np.arange(k))) for v, k in cards.items()}
-    found = {"names": np.array(names), "shape": np.array(list(cards.values())), "seconds": np.array(seconds)}
+    found = {
+        "names": np.array(names),
+        "shape": np.array(list(cards.values())),
+        "seconds": np.array(seconds),
+    }
     for v, place in places.items():
         found[f"place_{v}"] = place
     for k, one in enumerate(result.measurements):
@@ -120,7 +129,10 @@ def run(path, rho, seed):
     label = f"{path.stem}_{arguments.mechanism}-{arguments.solver}_{rho:g}_{seed}"
     np.savez_compressed(arguments.out / f"{label}.npz", errors=np.array(errors), **found)
     size = result.diagnostics.max_jtree_node_size
-    print(f"{label} {errors} {seconds:.0f} s, {len(result.measurements)} tables, {size} cells", flush=True)
+    print(
+        f"{label} {errors} {seconds:.0f} s, {len(result.measurements)} tables, {size} cells",
+        flush=True,
+    )
 
 
 for path, rho, seed in itertools.product(arguments.data, arguments.rho, arguments.seed):

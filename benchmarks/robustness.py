@@ -78,7 +78,9 @@ SCORES = (
 _NOTHING = 1e7
 
 
-def released(cell: Cell, index: int) -> tuple[Population, np.ndarray, NoisyStatistics, np.random.Generator]:
+def released(
+    cell: Cell, index: int
+) -> tuple[Population, np.ndarray, NoisyStatistics, np.random.Generator]:
     """A truth, its true tables and their release, and the generator that made them."""
     rng = cell.rng(index)
     truth = Population(cell.graph, cell.law, rng)
@@ -99,7 +101,9 @@ def posterior_of(
         )
 
 
-def coverage(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, float]:
+def coverage(
+    posterior: Posterior, truth: Population, counts: np.ndarray, records: int
+) -> dict[str, float]:
     """Share of the 90 % intervals that hold what they are for."""
     model = truth.model
     held: list[Any] = []
@@ -134,7 +138,9 @@ def held_of_draws(posterior: Posterior) -> np.ndarray:
     return ((low <= marginals) & (marginals <= high)).mean(axis=1)
 
 
-def outcome(posterior: Posterior, truth: Population, counts: np.ndarray, records: int) -> dict[str, object]:
+def outcome(
+    posterior: Posterior, truth: Population, counts: np.ndarray, records: int
+) -> dict[str, object]:
     """How the sampling ended, and what it says."""
     return {
         "formulation": posterior.stats["formulation"],
@@ -166,7 +172,9 @@ def described(study: str, cell: Cell, index: int) -> dict[str, object]:
     return {**dict(zip(CELL, values, strict=True)), "index": index}
 
 
-def replicate(study: str, cell: Cell, index: int, limit: float = FIT_SECONDS) -> list[dict[str, object]]:
+def replicate(
+    study: str, cell: Cell, index: int, limit: float = FIT_SECONDS
+) -> list[dict[str, object]]:
     """One release of one population, and what the three methods say of it."""
     truth, counts, release, rng = released(cell, index)
     posterior = posterior_of(LatentCounts(), release, rng, limit)
@@ -197,7 +205,11 @@ def replicate_priors(
 
 
 def edge_divergences(
-    truth: Population, release: NoisyStatistics, posterior: Posterior, rng: np.random.Generator, limit: float
+    truth: Population,
+    release: NoisyStatistics,
+    posterior: Posterior,
+    rng: np.random.Generator,
+    limit: float,
 ) -> dict[str, object]:
     """Mean KL divergence of the edges' mean tables: this posterior's, and that of a triangulated model's."""
     model = truth.model
@@ -205,13 +217,17 @@ def edge_divergences(
     chordal, _ = complete_to_chordal_graph(Graph(edges))
     bags = tuple(tuple(sorted(bag)) for bag in chordal_graph_cliques(chordal))
     larger = ModelSpecification(domain=model.domain, cliques=bags)
-    empty = dict(larger.tables(np.zeros(larger.size, dtype=int)))  # under noise that leaves nothing of them
+    empty = dict(
+        larger.tables(np.zeros(larger.size, dtype=int))
+    )  # under noise that leaves nothing of them
     silent = NoisyStatistics.from_tables(larger, empty, noise=DiscreteLaplace(_NOTHING), total=None)
     triangulated = posterior_of(LatentCounts(), [release, silent], rng, limit)
     true = np.split(truth.marginals, model.offsets[1:-1])
     found: dict[str, object] = {}
     for name, fitted in (("log-linear", posterior), ("triangulated", triangulated)):
-        tables = [np.asarray(fitted.solution.marginal(list(clique))).ravel() for clique in model.cliques]
+        tables = [
+            np.asarray(fitted.solution.marginal(list(clique))).ravel() for clique in model.cliques
+        ]
         parts = [float(t @ np.log(t / q)) for t, q in zip(true, tables, strict=True)]
         found[f"edge KL, {name}"] = float(np.mean(parts))
         found[f"ESS a second, {name}"] = fitted.stats["ess_bulk"] / fitted.stats["sampling_seconds"]
@@ -222,15 +238,24 @@ def tasks_of(arguments: argparse.Namespace) -> list[tuple[str, Cell, int]]:
     """What is to be fitted, a replication of every cell before the next."""
     studies = {study: STUDIES[study] for study in arguments.study}
     if arguments.priors:
-        studies = {"potentials": [cell for cell in STUDIES["potentials"] if cell.graph == "chain, 3 states"]}
-    replications = QUICK if arguments.quick else arguments.replications
+        studies = {
+            "potentials": [
+                cell for cell in STUDIES["potentials"] if cell.graph == "chain, 3 states"
+            ]
+        }
+    if arguments.quick:
+        replications = QUICK
+    else:
+        replications = arguments.replications
     cells = [
         (study, cell)
         for study, its in studies.items()
         for cell in its
         if re.search(arguments.only, "; ".join(map(str, described(study, cell, 0).values())))
     ]
-    return [(*cells[k], index) for index in range(replications) for k in _shuffled(len(cells), index)]
+    return [
+        (*cells[k], index) for index in range(replications) for k in _shuffled(len(cells), index)
+    ]
 
 
 def _shuffled(size: int, index: int) -> list[int]:
@@ -240,19 +265,33 @@ def _shuffled(size: int, index: int) -> list[int]:
 
 def main() -> None:
     """Run the study and print its table."""
-    parser = argparse.ArgumentParser(description="Intervals where the truth is not drawn from the prior.")
+    parser = argparse.ArgumentParser(
+        description="Intervals where the truth is not drawn from the prior."
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--study", nargs="+", choices=list(STUDIES), default=list(STUDIES))
     parser.add_argument("--replications", type=int, default=REPLICATIONS)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK} replications of every cell")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after this time")
-    parser.add_argument("--limit", type=float, default=FIT_SECONDS, help="`time_limit` of each fit, seconds")
-    parser.add_argument("--only", default="", help="a regular expression: the cells whose description has it")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no fit after this time"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=FIT_SECONDS, help="`time_limit` of each fit, seconds"
+    )
+    parser.add_argument(
+        "--only", default="", help="a regular expression: the cells whose description has it"
+    )
     parser.add_argument("--out", help="the end of the file's name")
     parser.add_argument("--priors", action="store_true", help="the priors of the chain")
     arguments = parser.parse_args()
-    one, prefix = (replicate_priors, "priors-") if arguments.priors else (replicate, "")
-    tasks, stop = tasks_of(arguments), time.monotonic() + arguments.seconds
+    if arguments.priors:
+        one = replicate_priors
+        prefix = "priors-"
+    else:
+        one = replicate
+        prefix = ""
+    tasks = tasks_of(arguments)
+    stop = time.monotonic() + arguments.seconds
 
     def begun() -> Iterator[Any]:
         for task in tasks:
@@ -262,10 +301,12 @@ def main() -> None:
                 prefix + task[1].slug(task[2]), partial(one, *task, limit=arguments.limit)
             )
 
-    work: Any = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs)(
-        begun()
+    work: Any = joblib.Parallel(
+        n_jobs=arguments.jobs, return_as="generator", pre_dispatch=arguments.jobs
+    )(begun())
+    frame = pd.DataFrame(
+        [row for part in track(work, total=len(tasks), description="fits") for row in part]
     )
-    frame = pd.DataFrame([row for part in track(work, total=len(tasks), description="fits") for row in part])
     name = arguments.out or ("priors" if arguments.priors else "learned")
     frame.to_csv(RESULTS / f"robustness-{name}.csv", index=False, float_format="%.5g")
     print(report_priors(frame) if arguments.priors else report(frame))

@@ -26,14 +26,20 @@ def counted(part: Any) -> Any:
 
 def share(values: Any) -> str:
     """A mean with its standard error over data sets."""
-    error = values.std() / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    if len(values) > 1:
+        error = values.std() / len(values) ** 0.5
+    else:
+        error = float("nan")
     return f"{values.mean():.2f} ± {error:.2f}"
 
 
 def ratio_of(one: Any, other: Any) -> str:
     """Geometric mean of a ratio, with its standard factor."""
     ratio = np.log(one.to_numpy() / other.to_numpy())
-    error = ratio.std(ddof=1) / len(ratio) ** 0.5 if len(ratio) > 1 else float("nan")
+    if len(ratio) > 1:
+        error = ratio.std(ddof=1) / len(ratio) ** 0.5
+    else:
+        error = float("nan")
     return f"{np.exp(ratio.mean()):.2f} × {np.exp(error):.2f}"
 
 
@@ -47,13 +53,25 @@ def table(heads: list[str], rows: list[list[str]]) -> list[str]:
 
 def report(frame: pd.DataFrame) -> str:
     """Markdown: coverage of the fits called converged, geometric means of divergences, and a summary by study."""
-    heads = ["graph", "truth", "N", "ε", "fits, converged", "μ 90 %", "the prior's", "counts 90 %", "N 90 %"]
+    heads = [
+        "graph",
+        "truth",
+        "N",
+        "ε",
+        "fits, converged",
+        "μ 90 %",
+        "the prior's",
+        "counts 90 %",
+        "N 90 %",
+    ]
     heads += ["KL, posterior mean / MAP", "KL, posterior mean / naive", "seconds"]
     rows = []
     for key, part in groups(frame, *CELL):
         _, graph, law, records, epsilon = key
         said = counted(part)
-        rows.append([graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"])
+        rows.append(
+            [graph, law, f"{records:,}", f"{epsilon:g}", f"{len(part)}, {_converged(part)}"]
+        )
         rows[-1] += [share(said["μ, not the prior's"]), f"{said["the prior's"].mean():.2f}"]
         rows[-1] += [share(said["counts"]), share(said["N"])]
         rows[-1] += [
@@ -61,7 +79,9 @@ def report(frame: pd.DataFrame) -> str:
             for other in ("noise-aware MAP", "naive MLE")
         ]
         rows[-1].append(f"{part['seconds'].median():.1f}")
-    return "\n".join([*table(heads, rows), "", *summary(frame), "", *wrong(frame), "", *triangulated(frame)])
+    return "\n".join(
+        [*table(heads, rows), "", *summary(frame), "", *wrong(frame), "", *triangulated(frame)]
+    )
 
 
 def _converged(part: Any) -> int:
@@ -83,8 +103,12 @@ def summary(frame: pd.DataFrame) -> list[str]:
     rows = []
     for (study,), part in groups(frame, "study"):
         said = counted(part)
-        cells = pd.Series([counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)])
-        rows.append([str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"])
+        cells = pd.Series(
+            [counted(one)["μ, not the prior's"].mean() for _, one in groups(part, *CELL)]
+        )
+        rows.append(
+            [str(study), f"{len(cells)}", f"{len(part)}, {_converged(part)}", f"{cells.min():.2f}"]
+        )
         rows[-1] += [f"{(cells >= 0.80).sum()}", f"{(cells >= 0.86).sum()}"]
         rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
         rows[-1].append(ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]))
@@ -93,7 +117,16 @@ def summary(frame: pd.DataFrame) -> list[str]:
 
 def wrong(frame: pd.DataFrame) -> list[str]:
     """Markdown, a row a graph and a kind of truth: wrong fits of those that converged, and how many were expected."""
-    heads = ["graph", "truth", "fits", "converged", "wrong", "expected", "all fits: wrong", "expected"]
+    heads = [
+        "graph",
+        "truth",
+        "fits",
+        "converged",
+        "wrong",
+        "expected",
+        "all fits: wrong",
+        "expected",
+    ]
     rows = []
     for (graph, law), part in groups(frame, "graph", "law"):
         rows.append([str(graph), str(law), f"{len(part)}", f"{_converged(part)}"])
@@ -105,7 +138,9 @@ def wrong(frame: pd.DataFrame) -> list[str]:
 def report_priors(frame: pd.DataFrame) -> str:
     """Markdown: coverage at 90 % under each prior, and divergences relative to the first's."""
     first, *others = priors = frame["prior"].unique().tolist()
-    heads = [f"{what}, {name}" for what in ("μ", "N") for name in priors] + [f"KL, {name}" for name in others]
+    heads = [f"{what}, {name}" for what in ("μ", "N") for name in priors] + [
+        f"KL, {name}" for name in others
+    ]
     rows = []
     for key, part in groups(frame, *CELL[2:]):
         law, records, epsilon = key

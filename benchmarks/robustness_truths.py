@@ -56,7 +56,10 @@ class Cell:
 
     def slug(self, index: int) -> str:
         """Name of one replication; more cells change no name."""
-        law = LAWS.index(self.law) if self.law in LAWS else self.law.replace(" ", "-")
+        if self.law in LAWS:
+            law = LAWS.index(self.law)
+        else:
+            law = self.law.replace(" ", "-")
         return f"{list(GRAPHS).index(self.graph)}-{law}-{self.records}-{self.epsilon:g}-{index}"
 
     def rng(self, index: int) -> np.random.Generator:
@@ -69,7 +72,9 @@ _PANELS = tuple(product((500, 2_000, 20_000), (0.3, 1.0, 3.0)))
 _CHAINS = [name for name in GRAPHS if name.startswith("T") and "10 states" not in name]
 
 
-def _cells(graphs: list[str], laws: tuple[str, ...], settings: tuple[tuple[int, float], ...]) -> list[Cell]:
+def _cells(
+    graphs: list[str], laws: tuple[str, ...], settings: tuple[tuple[int, float], ...]
+) -> list[Cell]:
     return [Cell(graph, law, *setting) for graph, law, setting in product(graphs, laws, settings)]
 
 
@@ -87,12 +92,16 @@ class Population:
 
     def __init__(self, graph: str, law: str, rng: np.random.Generator) -> None:
         states, scopes = GRAPHS[graph]
-        domain = Domain(variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states))
+        domain = Domain(
+            variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states)
+        )
         self.model = ModelSpecification(domain=domain, cliques=scopes)
         sizes = np.diff(self.model.offsets)
         if law in LAWS:
             drawn = drawn_potentials(law, len(scopes), int(max(sizes)), rng)
-            self.potentials = np.concatenate([row[:size] for row, size in zip(drawn, sizes, strict=True)])
+            self.potentials = np.concatenate(
+                [row[:size] for row, size in zip(drawn, sizes, strict=True)]
+            )
         else:
             self.potentials = np.log(chain_probabilities(law, len(scopes), states[0], rng)).ravel()
         self.engine = marginal_engine(states, scopes)
@@ -105,7 +114,8 @@ class Population:
 
     def counts(self, records: int, rng: np.random.Generator) -> np.ndarray:
         """Tables of N records drawn from the model, flat."""
-        states, scopes = self.model.cardinalities, self.model.scopes
+        states = self.model.cardinalities
+        scopes = self.model.scopes
         if np.prod(states, dtype=float) > _MANY:
             return self._counts_along(records, rng)
         cells = np.indices(states).reshape(len(states), -1)
@@ -125,7 +135,8 @@ class Population:
     def _counts_along(self, records: int, rng: np.random.Generator) -> np.ndarray:
         """The same for a chain, table after table."""
         tables = [table.reshape(self.model.cardinalities[:2]) for table in self.tables]
-        here, drawn = rng.multinomial(records, tables[0].sum(axis=1) / tables[0].sum()), []
+        here = rng.multinomial(records, tables[0].sum(axis=1) / tables[0].sum())
+        drawn = []
         for table in tables:
             drawn.append(rng.multinomial(here, table / table.sum(axis=1, keepdims=True)))
             here = drawn[-1].sum(axis=0)
@@ -134,9 +145,13 @@ class Population:
     def divergence(self, potentials: np.ndarray) -> float:
         """KL divergence of a model's potentials from the truth, nats."""
         log_partition, _ = self.engine.marginals(potentials)
-        return float(self.marginals @ (self.potentials - potentials) - self.log_partition + log_partition)
+        return float(
+            self.marginals @ (self.potentials - potentials) - self.log_partition + log_partition
+        )
 
-    def release(self, counts: np.ndarray, epsilon: float, rng: np.random.Generator) -> NoisyStatistics:
+    def release(
+        self, counts: np.ndarray, epsilon: float, rng: np.random.Generator
+    ) -> NoisyStatistics:
         """Counts with discrete Laplace noise of scale m / epsilon; the number of records is private."""
         scale = len(self.model.cliques) / epsilon
         stop = 1 - np.exp(-1 / scale)
@@ -156,11 +171,13 @@ def chain_probabilities(law: str, pairs: int, states: int, rng: np.random.Genera
             row[own] = (1 - float(share)) * rng.dirichlet(np.ones(2))
         rows[0] *= rng.dirichlet(np.ones(states))[:, np.newaxis]
         return rows
-    stay, others = float(share), states - 1
+    stay = float(share)
+    others = states - 1
     away = np.full((states, others), 1 / others)
     start = np.full(states, 1 / states)
     if kind == "uneven":
-        away, start = rng.dirichlet(np.full(others, 0.3), states), rng.dirichlet(np.ones(states))
+        away = rng.dirichlet(np.full(others, 0.3), states)
+        start = rng.dirichlet(np.ones(states))
     row = np.diag(np.full(states, stay))
     row[~np.eye(states, dtype=bool)] = (1 - stay) * np.maximum(away, 1e-12).ravel()
     return np.stack([start[:, np.newaxis] * row, *[row] * (pairs - 1)])

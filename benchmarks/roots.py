@@ -44,15 +44,21 @@ def with_root(root: int | None) -> None:
     """Make every junction forest begin at a clique; None for the library's own rule."""
 
     def rooted(
-        cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], neighbours: Sequence[Sequence[int]]
+        cardinalities: Sequence[int],
+        scopes: Sequence[tuple[int, ...]],
+        neighbours: Sequence[Sequence[int]],
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        order, parents = [], [-1] * len(scopes)
+        order = []
+        parents = [-1] * len(scopes)
         for clique, parent, _ in junction._walk(root or 0, neighbours):
             order.append(clique)
             parents[clique] = parent
         return tuple(order), tuple(parents)
 
-    junction.rooted = _OWN_RULE if root is None else rooted
+    if root is None:
+        junction.rooted = _OWN_RULE
+    else:
+        junction.rooted = rooted
 
 
 def fitted(release: NoisyStatistics, root: int | None, seed: int) -> Any:
@@ -128,7 +134,9 @@ def report(frame: pd.DataFrame) -> str:
         "| held, the rule's root | other roots | KL / rule's |",
         "|---" * 12 + "|",
     ]
-    for (truth, records, epsilon), rows in frame.groupby(["truth", "records", "epsilon"], sort=False):
+    for (truth, records, epsilon), rows in frame.groupby(
+        ["truth", "records", "epsilon"], sort=False
+    ):
         logs = rows["log KL ratio"]
         error = logs.std(ddof=1) / len(logs) ** 0.5
         lines.append(

@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 
 import numpy as np
 import pandas as pd
@@ -59,7 +61,9 @@ class Problem:
 def problem(
     name: str, records: int, rows: tuple[tuple[int, ...], ...], states, scopes, epsilon=1.0
 ) -> Problem:
-    domain = Domain(variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states))
+    domain = Domain(
+        variables=tuple(range(len(states))), states=tuple(tuple(range(k)) for k in states)
+    )
     model = ModelSpecification(domain=domain, cliques=scopes)
     rng = np.random.default_rng([SEED, records])
     effects = Effects.of(model.cardinalities, model.scopes)
@@ -68,7 +72,8 @@ def problem(
     counts = np.concatenate(
         [
             np.bincount(
-                np.ravel_multi_index(tuple(x[:, v] for v in scope), shape), minlength=int(np.prod(shape))
+                np.ravel_multi_index(tuple(x[:, v] for v in scope), shape),
+                minlength=int(np.prod(shape)),
             )
             for scope, shape in zip(model.scopes, model.shapes, strict=True)
         ]
@@ -83,21 +88,30 @@ def problem(
 
 
 def problems() -> dict[str, Problem]:
-    side, length = 4, 10
+    side = 4
+    length = 10
     across = tuple(tuple(range(side * i, side * i + side)) for i in range(side))
     return {
         "grid": problem("grid 4x4, two states", 5_000, across, *grid(side, 2)),
         "chain": problem(
-            "chain of ten, ten states", 10_000, tuple((v,) for v in range(length)), *chain(length, 10)
+            "chain of ten, ten states",
+            10_000,
+            tuple((v,) for v in range(length)),
+            *chain(length, 10),
         ),
     }
 
 
-def own_run(task: Problem, formulation: str, chains: int, tune: int, draws: int) -> dict[str, object]:
+def own_run(
+    task: Problem, formulation: str, chains: int, tune: int, draws: int
+) -> dict[str, object]:
     """LatentCounts on the same release, the chains one after the other; a second fit, which compiles nothing."""
     from bayesprivmrf.inference import LatentCounts
 
-    scale = PRIOR_SCALE if formulation == "log-linear" else None
+    if formulation == "log-linear":
+        scale = PRIOR_SCALE
+    else:
+        scale = None
     estimator = LatentCounts(formulation=formulation, scale=scale)
     settings = {"chains": chains, "tune": tune, "cores": 1}
     with warnings.catch_warnings():
@@ -129,8 +143,10 @@ def effective(values: np.ndarray, kind: str = "bulk") -> np.ndarray:
 
 def summary(task: Problem, name: str, found: dict[str, object]) -> dict[str, object]:
     """One row: smallest and median bulk ESS of what is judged, a second, with and without warming up."""
-    judged, marginals = effective(found["judged"]), effective(found["marginals"])
-    seconds, warm = float(found["seconds"]), float(found["warm_seconds"])
+    judged = effective(found["judged"])
+    marginals = effective(found["marginals"])
+    seconds = float(found["seconds"])
+    warm = float(found["warm_seconds"])
     return {
         "problem": task.name, "sampler": name, "draws": int(np.prod(found["judged"].shape[:2])),
         "smallest ESS": judged.min(), "median ESS": np.median(judged), "smallest ESS, marginals": marginals.min(),
@@ -161,7 +177,8 @@ def agreement(task: Problem, runs: dict[str, dict[str, object]]) -> list[str]:
     lines = []
     reference = next(name for name in runs if name.endswith("closed form"))
     truth = runs[reference]["marginals"]
-    mean, sd = truth.mean((0, 1)), truth.std((0, 1))
+    mean = truth.mean((0, 1))
+    sd = truth.std((0, 1))
     for name, found in runs.items():
         if name != reference:
             away = np.abs(found["marginals"].mean((0, 1)) - mean) / sd
@@ -177,10 +194,13 @@ def agreement(task: Problem, runs: dict[str, dict[str, object]]) -> list[str]:
 def main() -> None:
     """Run both problems and print a table, and how far the posteriors agree."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--problem", choices=("grid", "chain"), help="one alone; nothing is written")
+    parser.add_argument(
+        "--problem", choices=("grid", "chain"), help="one alone; nothing is written"
+    )
     parser.add_argument("--skip-napsu", action="store_true")
     arguments = parser.parse_args()
-    rows, notes = [], []
+    rows = []
+    notes = []
     rival = not arguments.skip_napsu
     if rival and importlib.util.find_spec("numpyro") is None:
         rival = False

@@ -40,7 +40,11 @@ def ordered(rng, sizes):
     score = np.arange(STATES) - (STATES - 1) / 2
     line = np.outer(score, score) / np.square(score).mean()
     logs = rng.normal(0, 0.5, (STATES, 1)) + rng.normal(0, 0.5, STATES)
-    logs = logs + sizes[0] * 0.5 * rng.choice([-1, 1]) * line + sizes[1] * rng.normal(0, 0.5, logs.shape)
+    logs = (
+        logs
+        + sizes[0] * 0.5 * rng.choice([-1, 1]) * line
+        + sizes[1] * rng.normal(0, 0.5, logs.shape)
+    )
     return np.exp(logs) / np.exp(logs).sum()
 
 
@@ -88,21 +92,33 @@ def main() -> None:
                 counts = rng.multinomial(arguments.records, law.ravel())
                 for epsilon in (0.1, 1.0):
                     noise = Laplace(1 / epsilon)
-                    noisy = np.rint(counts + rng.laplace(scale=noise.scale, size=counts.size)).reshape(
-                        law.shape
-                    )
+                    noisy = np.rint(
+                        counts + rng.laplace(scale=noise.scale, size=counts.size)
+                    ).reshape(law.shape)
                     for name, network in models.items():
-                        clique = ("a", "b") if study == "ordered" else ("area", "group")
+                        if study == "ordered":
+                            clique = ("a", "b")
+                        else:
+                            clique = ("area", "group")
                         release = NoisyStatistics.from_tables(network, {clique: noisy}, noise=noise)
                         begin = time.perf_counter()
                         fit = bpm.NoiseAwareMAP().fit(release)
                         bounds = fit.interval(list(clique), prob=0.9)
                         seconds = time.perf_counter() - begin
                         flat = law.ravel()
-                        held = (bounds["lower"].to_numpy() <= flat) & (flat <= bounds["upper"].to_numpy())
-                        loss = float(flat @ np.log(flat / fit.marginal(list(clique)).values.ravel()))
-                        alarm = fit.status is Status.NOT_TRUSTED if "misfit" in fit.stats else np.nan
-                        rows.append([study, truth, epsilon, name, loss, held.mean(), alarm, seconds])
+                        held = (bounds["lower"].to_numpy() <= flat) & (
+                            flat <= bounds["upper"].to_numpy()
+                        )
+                        loss = float(
+                            flat @ np.log(flat / fit.marginal(list(clique)).values.ravel())
+                        )
+                        if "misfit" in fit.stats:
+                            alarm = fit.status is Status.NOT_TRUSTED
+                        else:
+                            alarm = np.nan
+                        rows.append(
+                            [study, truth, epsilon, name, loss, held.mean(), alarm, seconds]
+                        )
     columns = ["study", "truth", "epsilon", "model", "KL", "held", "alarms", "seconds"]
     table = pd.DataFrame(rows, columns=columns)
     grouped = table.groupby(columns[:4], sort=False)

@@ -61,7 +61,9 @@ REPLACE = Adjacency.REPLACE_ONE
 def plan(variables: int, rho: float, share: float, choices: int, most: int) -> MeasurementPlan:
     """Public settings: `choices` at once, of which at most `most` different pairs come."""
     cards = (2,) * variables
-    (one_way,) = discrete_gaussian_laws([1.0], ONE_WAY * rho, singles_sensitivity(cards, "moments", REPLACE))
+    (one_way,) = discrete_gaussian_laws(
+        [1.0], ONE_WAY * rho, singles_sensitivity(cards, "moments", REPLACE)
+    )
     sensitivity = pairs_sensitivity(variables, most, "moments", REPLACE)
     (two_way,) = discrete_gaussian_laws([1.0], (1 - ONE_WAY - share) * rho, sensitivity)
     return MeasurementPlan(
@@ -80,7 +82,9 @@ def by_variable(codes: np.ndarray, public: MeasurementPlan, source: SimulatedNoi
     counts = np.ones(len(codes), dtype=np.int64)
     sums = pair_sums(codes, counts, public.cardinalities)
     one_way = source.add(2 * sums.joint.diagonal() - sums.records, public.one_way)
-    scores = dependence_scores(sums, public.cardinalities, public_shares(one_way, float(len(codes)), public))
+    scores = dependence_scores(
+        sums, public.cardinalities, public_shares(one_way, float(len(codes)), public)
+    )
     eligible = ~np.eye(len(scores), dtype=bool)
     assert public.selection_scale is not None
     chosen = source.choose_several(scores, public.selection_scale, DEGREE, eligible)
@@ -88,10 +92,14 @@ def by_variable(codes: np.ndarray, public: MeasurementPlan, source: SimulatedNoi
     i, j = np.array(pairs).T
     n = sums.joint.diagonal()
     products = sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
-    return Measured(one_way=one_way, pairs=np.array(pairs), two_way=source.add(products, public.two_way))
+    return Measured(
+        one_way=one_way, pairs=np.array(pairs), two_way=source.add(products, public.two_way)
+    )
 
 
-def couplings(measured: Measured, public: MeasurementPlan, total: float, how: str | None) -> np.ndarray:
+def couplings(
+    measured: Measured, public: MeasurementPlan, total: float, how: str | None
+) -> np.ndarray:
     """Fit as the mechanism does, or by one way to fit."""
     targets = PairTargets.of(measured, public, total, 0.0)
     if how == "closed form":
@@ -107,7 +115,10 @@ def couplings(measured: Measured, public: MeasurementPlan, total: float, how: st
     before = pair_fit.LARGEST_WORK
     try:
         if how is not None:
-            pair_fit.LARGEST_WORK = 0.0 if how == "Gibbs" else 1e10
+            if how == "Gibbs":
+                pair_fit.LARGEST_WORK = 0.0
+            else:
+                pair_fit.LARGEST_WORK = 1e10
         fit = fit_targets(targets, np.random.default_rng(1))
         return pair_arrays(fit.effects, fit.coordinates)[0]
     finally:
@@ -131,7 +142,9 @@ def row(graph: str, variables: int, records: int, rho: float, populations: int) 
             source = SimulatedNoise(np.random.default_rng([SEED, index]))
             measured = select_and_measure(codes, counts, float(records), public, source)
             if share != SHARES[1]:
-                note(f"share {share:g}", population.error(couplings(measured, public, records, None)))
+                note(
+                    f"share {share:g}", population.error(couplings(measured, public, records, None))
+                )
                 continue
             for how in (None, "closed form", "Gibbs"):
                 begin = time.perf_counter()

@@ -87,7 +87,8 @@ class SeparatorFEM:
             Of choices and perturbations.
         """
         size = len(monomials)
-        weights, later = np.zeros(size), np.zeros(size)
+        weights = np.zeros(size)
+        later = np.zeros(size)
         for round_ in range(self.rounds):
             means = self._synthetic_means(weights, monomials, source)
             if round_ >= self.rounds // 2:
@@ -102,18 +103,27 @@ class SeparatorFEM:
         """Return about how many bytes a program takes: 2^(t - 1) rows of t + 1 numbers for each parity chosen."""
         return 32 * rounds * (order + 1) * 2 ** (order - 1)
 
-    def _synthetic_means(self, weights: FloatArray, monomials: Monomials, source: NoiseSource) -> FloatArray:
+    def _synthetic_means(
+        self, weights: FloatArray, monomials: Monomials, source: NoiseSource
+    ) -> FloatArray:
         eta = self.perturbation * _laplace(source, (self.samples, monomials.variables))
         is_small = monomials.variables <= _ENUMERATED
         if self.oracle == "enumeration" or (self.oracle == "auto" and is_small):
             records = best_by_enumeration(weights, monomials, eta)
         else:
-            records = np.array([best_by_program(weights, monomials, each, self.nodes) for each in eta])
-        means = [records[:, level].prod(axis=2, dtype=np.int64).mean(axis=0) for level in monomials.levels]
+            records = np.array(
+                [best_by_program(weights, monomials, each, self.nodes) for each in eta]
+            )
+        means = [
+            records[:, level].prod(axis=2, dtype=np.int64).mean(axis=0)
+            for level in monomials.levels
+        ]
         return np.concatenate(means)
 
 
-def best_by_enumeration(weights: FloatArray, monomials: Monomials, linear: FloatArray) -> np.ndarray:
+def best_by_enumeration(
+    weights: FloatArray, monomials: Monomials, linear: FloatArray
+) -> np.ndarray:
     r"""Return the record that maximises :math:`\sum_I w_I \chi_I(x) + \sum_i \eta_i x_i`, for each row of eta.
 
     Parameters
@@ -171,9 +181,13 @@ def best_by_program(
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     p = monomials.variables
-    members = [(scope, w) for scope, w in zip(monomials, weights, strict=True) if w and len(scope) > 1]
+    members = [
+        (scope, w) for scope, w in zip(monomials, weights, strict=True) if w and len(scope) > 1
+    ]
     cost = np.concatenate([linear, np.array([w for _, w in members])])
-    for scope, w in zip(monomials.levels[1].tolist(), weights[monomials.offsets[1] :], strict=False):
+    for scope, w in zip(
+        monomials.levels[1].tolist(), weights[monomials.offsets[1] :], strict=False
+    ):
         cost[scope[0]] += w
     matrix, bounds = _parity_rows(members, p)
     found = milp(
@@ -185,14 +199,22 @@ def best_by_program(
         else None,
         options={"node_limit": nodes, "mip_rel_gap": 0.0},
     )
-    negative = cost[:p] < 0 if found.x is None else found.x[:p] > 0.5
+    if found.x is None:
+        negative = cost[:p] < 0
+    else:
+        negative = found.x[:p] > 0.5
     return (1 - 2 * negative).astype(np.int8)
 
 
-def _parity_rows(members: list[tuple[tuple[int, ...], float]], variables: int) -> tuple[object, FloatArray]:
+def _parity_rows(
+    members: list[tuple[tuple[int, ...], float]], variables: int
+) -> tuple[object, FloatArray]:
     from scipy import sparse
 
-    rows, columns, entries, bounds = [], [], [], []
+    rows = []
+    columns = []
+    entries = []
+    bounds = []
     for place, (scope, w) in enumerate(members):
         in_a = w < 0  # then o is wanted large, and is bounded from above
         for chosen in product((False, True), repeat=len(scope)):

@@ -25,7 +25,16 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-from scipy.sparse import block_array, block_diag, csr_array, diags_array, eye_array, hstack, kron, vstack
+from scipy.sparse import (
+    block_array,
+    block_diag,
+    csr_array,
+    diags_array,
+    eye_array,
+    hstack,
+    kron,
+    vstack,
+)
 from scipy.sparse.linalg import splu
 
 _SHIFT, _REFINEMENTS, _RESIDUAL = 1e-9, 20, 1e-8
@@ -65,7 +74,9 @@ class SparseLeastSquares:
     def factor(self) -> Any:
         """The factors of the shifted matrix; `factor.nnz` tells their size."""
         units = [part[part > 0].mean() if (part > 0).any() else 1.0 for part in self._parts]
-        shift = np.repeat([_SHIFT * units[0], -_SHIFT * units[1]], [len(part) for part in self._parts])
+        shift = np.repeat(
+            [_SHIFT * units[0], -_SHIFT * units[1]], [len(part) for part in self._parts]
+        )
         shifted = (self._matrix + diags_array(shift)).tocsc()
         options = {"SymmetricMode": True, "Equil": False}
         return splu(shifted, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=options)
@@ -75,7 +86,9 @@ class SparseLeastSquares:
         return self._diagonal, self._variances
 
     def _solve(self, right: np.ndarray) -> np.ndarray:
-        solution, missed, before = np.zeros_like(right), right, np.inf
+        solution = np.zeros_like(right)
+        missed = right
+        before = np.inf
         for _ in range(_REFINEMENTS):
             solution = solution + self.factor.solve(missed)
             missed = right - self._matrix @ solution
@@ -84,7 +97,9 @@ class SparseLeastSquares:
                 break
             before = left
         if not min(left, before) <= _RESIDUAL * np.abs(right).max():
-            raise ValueError("the rows do not determine every cell, or exact numbers contradict each other.")
+            raise ValueError(
+                "the rows do not determine every cell, or exact numbers contradict each other."
+            )
         return solution
 
     def estimate(self, values: np.ndarray) -> np.ndarray:
@@ -104,7 +119,9 @@ class SparseLeastSquares:
 
 def margins(sizes: Mapping[str, int], scope: Sequence[str]) -> Any:
     """Sums that a table of some variables is of the cells of all, sparse, in C order."""
-    parts = [eye_array(size) if name in scope else np.ones((1, size)) for name, size in sizes.items()]
+    parts = [
+        eye_array(size) if name in scope else np.ones((1, size)) for name, size in sizes.items()
+    ]
     return csr_array(reduce(kron, parts, eye_array(1)))
 
 

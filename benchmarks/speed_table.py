@@ -61,8 +61,12 @@ class Checkout:
     def of(cls, root: Path) -> Checkout:
         """Return the checkout in a folder; its commit ends in "+" if the package has uncommitted changes."""
         git = ["git", "-C", str(root)]
-        commit = subprocess.check_output([*git, "rev-parse", "--short=8", "HEAD"], text=True).strip()
-        changes = subprocess.check_output([*git, "status", "--porcelain", "bayesprivmrf"], text=True)
+        commit = subprocess.check_output(
+            [*git, "rev-parse", "--short=8", "HEAD"], text=True
+        ).strip()
+        changes = subprocess.check_output(
+            [*git, "status", "--porcelain", "bayesprivmrf"], text=True
+        )
         return cls(root=root, commit=commit + ("+" if changes else ""))
 
     @property
@@ -98,7 +102,9 @@ class Row:
     is_warm: bool = False
 
 
-def called(command: Sequence[object], root: Path, *, accepted: Sequence[int] = (0,), **flags: str) -> str:
+def called(
+    command: Sequence[object], root: Path, *, accepted: Sequence[int] = (0,), **flags: str
+) -> str:
     """Run a command in a checkout or a clone, with its package, and return what the command printed."""
     ours = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
@@ -106,7 +112,9 @@ def called(command: Sequence[object], root: Path, *, accepted: Sequence[int] = (
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, cwd=root, env=given)
     if done.returncode not in accepted:
-        raise RuntimeError(f"{' '.join(words)} failed in {root}:\n{(done.stderr or done.stdout)[-2000:]}")
+        raise RuntimeError(
+            f"{' '.join(words)} failed in {root}:\n{(done.stderr or done.stdout)[-2000:]}"
+        )
     return done.stdout
 
 
@@ -116,7 +124,10 @@ def timed_command(words: Sequence[str], *, is_first: bool) -> Measure:
 
     def measure(checkout: Checkout, seed: int) -> float:
         with tempfile.TemporaryDirectory() as folder:
-            flags = {"NUMBA_CACHE_DIR": folder} if is_first else {}
+            if is_first:
+                flags = {"NUMBA_CACHE_DIR": folder}
+            else:
+                flags = {}
             begin = time.perf_counter()
             called([checkout.python, "-c", program, *words, "--seed", seed], checkout.root, **flags)
             return time.perf_counter() - begin
@@ -129,8 +140,14 @@ def timed_task(name: str) -> Measure:
 
     def measure(checkout: Checkout, seed: int) -> float:
         is_rival = checkout.commit in RIVALS
-        python = sys.executable if is_rival else checkout.python
-        own = f"{checkout.commit} on {name}" if is_rival else name
+        if is_rival:
+            python = sys.executable
+        else:
+            python = checkout.python
+        if is_rival:
+            own = f"{checkout.commit} on {name}"
+        else:
+            own = name
         printed = called([python, TASK_SCRIPT, own, "--seed", seed], checkout.root)
         return json.loads(printed.splitlines()[-1])["value"]
 
@@ -153,7 +170,9 @@ def timed_suite(*options: str) -> Measure:
         path = os.pathsep.join([str(checkout.python.parent), os.environ["PATH"]])
         begin = time.perf_counter()
         # 1 is the status of pytest where a test failed
-        printed = called([checkout.python, "-m", "pytest", *options], clone, accepted=(0, 1), PATH=path)
+        printed = called(
+            [checkout.python, "-m", "pytest", *options], clone, accepted=(0, 1), PATH=path
+        )
         print(printed.splitlines()[-1], flush=True)
         return time.perf_counter() - begin
 
@@ -170,7 +189,9 @@ def of_command(name: str, *words: str, goal: str, is_first: bool = False) -> Row
     """Return the row of a command of `bayesprivmrf`."""
     measure = timed_command(words, is_first=is_first)
     command = " ".join(("bayesprivmrf", *words))
-    return Row(name=name, unit="s", goal=goal, measure=measure, command=command, is_warm=not is_first)
+    return Row(
+        name=name, unit="s", goal=goal, measure=measure, command=command, is_warm=not is_first
+    )
 
 
 # rows of every call
@@ -193,9 +214,19 @@ PARTS = tuple(
 )
 # rows of `--suites`
 SUITES = (
-    Row(name="default suite", unit="s", goal="0.4", command="pytest, fresh clone", measure=timed_suite()),
     Row(
-        name="slow suite", unit="s", goal="0.75", command="pytest -m slow", measure=timed_suite("-m", "slow")
+        name="default suite",
+        unit="s",
+        goal="0.4",
+        command="pytest, fresh clone",
+        measure=timed_suite(),
+    ),
+    Row(
+        name="slow suite",
+        unit="s",
+        goal="0.75",
+        command="pytest -m slow",
+        measure=timed_suite("-m", "slow"),
     ),
 )
 
@@ -221,10 +252,18 @@ class Runs:
         """Take a measurement, unless it was taken."""
         if self.has(row, checkout, seed):
             return
-        load, before = os.getloadavg()[0], children_seconds()
+        load = os.getloadavg()[0]
+        before = children_seconds()
         value = row.measure(checkout, seed)
         spent = children_seconds() - before
-        texts = (row.name, checkout.commit, str(seed), f"{value:.6g}", f"{spent:.2f}", f"{load:.1f}")
+        texts = (
+            row.name,
+            checkout.commit,
+            str(seed),
+            f"{value:.6g}",
+            f"{spent:.2f}",
+            f"{load:.1f}",
+        )
         self.lines.append(dict(zip(FIELDS, texts, strict=True)))
         with self.path.open("a", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerow(texts)
@@ -233,7 +272,9 @@ class Runs:
     def middle(self, row: Row, checkout: Checkout, column: str = "value") -> float:
         """Return the median of the values of a row in a checkout, or of the processor seconds of its processes."""
         wanted = [row.name, checkout.commit]
-        return median(float(line[column]) for line in self.lines if [line["row"], line["commit"]] == wanted)
+        return median(
+            float(line[column]) for line in self.lines if [line["row"], line["commit"]] == wanted
+        )
 
 
 def children_seconds() -> float:
@@ -274,7 +315,10 @@ def line(name: str, unit: str, numbers: Sequence[float], goal: str) -> dict[str,
 def machine() -> str:
     """Return the processor, the number of cores, and the version of Python."""
     told = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    processor = told[1] if told else platform.processor()
+    if told:
+        processor = told[1]
+    else:
+        processor = platform.processor()
     return f"{os.cpu_count()} cores of {processor}; Python {platform.python_version()}; one thread a library"
 
 
@@ -295,7 +339,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--parts", action="store_true", help="add rows of single fits, marginals and learning"
     )
-    parser.add_argument("--suites", type=int, default=0, metavar="N", help="run the tests in N fresh clones")
+    parser.add_argument(
+        "--suites", type=int, default=0, metavar="N", help="run the tests in N fresh clones"
+    )
     parser.add_argument("--afresh", action="store_true", help="measure again what was measured")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the two files")
     return parser.parse_args()
@@ -304,7 +350,8 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Measure, print the table, and write it."""
     options = parsed()
-    this, other = Checkout.of(ROOT), Checkout.of(options.other.resolve())
+    this = Checkout.of(ROOT)
+    other = Checkout.of(options.other.resolve())
     if this.commit == other.commit:
         raise SystemExit(f"both checkouts are at {this.commit}")
     rows = [*USUAL, *(PARTS if options.parts else ()), *(SUITES if options.suites else ())]

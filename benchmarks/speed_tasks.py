@@ -76,7 +76,9 @@ def gradient_microseconds(seed: int) -> float:
     import bayesprivmrf as bpm
 
     given = survey_release(1.0, seed)
-    posterior = bpm.LatentCounts().fit(given, rng=seed, draws=1, tune=20, chains=1, progress_bar=False)
+    posterior = bpm.LatentCounts().fit(
+        given, rng=seed, draws=1, tune=20, chains=1, progress_bar=False
+    )
     density = posterior._formulation.density
     # near the middle of the prior, where every count is positive
     position = 0.5 * np.random.default_rng(seed).normal(size=density.size)
@@ -91,8 +93,10 @@ def compiled_loop(density: Any, position: np.ndarray) -> Callable[[], Any]:
 
     from bayesprivmrf.inference.posterior.relaxed.density import compiled_visit
 
-    visit, data = compiled_visit(density.visit).ctypes, density.given
-    gradient, value = np.empty(density.size), np.zeros(1)
+    visit = compiled_visit(density.visit).ctypes
+    data = density.given
+    gradient = np.empty(density.size)
+    value = np.zeros(1)
 
     @njit
     def loop(position, gradient, value, data):
@@ -229,7 +233,9 @@ def learning_of(mechanism: str, **settings: object) -> float:
     else:
         rng = np.random.default_rng(SEED)
         shared = rng.random(RECORDS)
-        data = pd.DataFrame({f"v{i}": (shared + rng.random(RECORDS) > 1).astype(int) for i in range(20)})
+        data = pd.DataFrame(
+            {f"v{i}": (shared + rng.random(RECORDS) > 1).astype(int) for i in range(20)}
+        )
         declared = bpm.declare(states={name: [0, 1] for name in data})
     made = getattr(mechanisms, mechanism)(**settings)
 

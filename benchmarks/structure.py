@@ -63,7 +63,9 @@ def potts(graph: nx.Graph, k: int, coupling: float, size: int, rng: np.random.Ge
     codes = rng.integers(0, k, (len(graph), size), dtype=np.int8)
     for _ in range(SWEEPS):
         for some in classes:
-            alike = np.stack([signed[some] @ (codes == state).astype(np.float32) for state in range(k)])
+            alike = np.stack(
+                [signed[some] @ (codes == state).astype(np.float32) for state in range(k)]
+            )
             weights = np.exp(alike - alike[0]).cumsum(axis=0)
             level = rng.random(weights.shape[1:], dtype=np.float32) * weights[-1]
             codes[some] = (level > weights[:-1]).sum(axis=0)
@@ -72,20 +74,30 @@ def potts(graph: nx.Graph, k: int, coupling: float, size: int, rng: np.random.Ge
 
 def regular(p: int, coupling: float, k: int = 2) -> Callable[[int, np.random.Generator], Drawn]:
     def draw(size: int, rng: np.random.Generator) -> Drawn:
-        return potts(nx.random_regular_graph(3, p, seed=int(rng.integers(2**31))), k, coupling, size, rng)
+        return potts(
+            nx.random_regular_graph(3, p, seed=int(rng.integers(2**31))), k, coupling, size, rng
+        )
 
     return draw
 
 
 def grid(side: int, coupling: float) -> Callable[[int, np.random.Generator], Drawn]:
     def draw(size: int, rng: np.random.Generator) -> Drawn:
-        return potts(nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side)), 2, coupling, size, rng)
+        return potts(
+            nx.convert_node_labels_to_integers(nx.grid_2d_graph(side, side)), 2, coupling, size, rng
+        )
 
     return draw
 
 
 def shown(
-    name: str, mechanism: StableStructure, sizes: list[int], draw: Any, *, k: int = 2, told: str = ""
+    name: str,
+    mechanism: StableStructure,
+    sizes: list[int],
+    draw: Any,
+    *,
+    k: int = 2,
+    told: str = "",
 ) -> None:
     """Print how many releases of the first records of each run were right, wrong and refused, and their time."""
     rng = np.random.default_rng(list(name.encode()))
@@ -130,9 +142,14 @@ SIZES = [1_000, 1_400, 2_000, 2_800, 4_000]
 
 def graphs(p: str, coupling: str, *sizes: str) -> None:
     mechanism = StableStructure(**PROMISE, structure="graph")
-    print(f"theorem, p={p} coupling={coupling}: {theorem(int(p), float(coupling)):.2g} records", flush=True)
+    print(
+        f"theorem, p={p} coupling={coupling}: {theorem(int(p), float(coupling)):.2g} records",
+        flush=True,
+    )
     asked = list(map(int, sizes)) or SIZES
-    shown(f"3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
+    shown(
+        f"3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling))
+    )
 
 
 def others() -> None:
@@ -149,7 +166,12 @@ def others() -> None:
 def blocks(p: str, coupling: str, *sizes: str) -> None:
     mechanism = BlockStructure(**PROMISE, structure="graph")
     asked = list(map(int, sizes)) or [11_000, 16_000, 22_000, 32_000, 45_000]
-    shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
+    shown(
+        f"blocks, 3-regular p={p} coupling={coupling}",
+        mechanism,
+        asked,
+        regular(int(p), float(coupling)),
+    )
 
 
 KINDS: dict[str, Callable[[np.random.Generator], nx.Graph]] = {
@@ -163,7 +185,8 @@ KINDS: dict[str, Callable[[np.random.Generator], nx.Graph]] = {
 
 def gap(*couplings: str) -> None:
     """The chances of a right graph, a wrong one and a refusal, over the noise: the default threshold, and the gap."""
-    model, cards = declared(16, 2), (2,) * 16
+    model = declared(16, 2)
+    cards = (2,) * 16
     rules: dict[str, Any] = {"0.1": None, "gap": "gap"}
     for coupling, kind in product(couplings, KINDS):
         rng = np.random.default_rng(list(f"{kind} {coupling}".encode()))
@@ -180,33 +203,38 @@ def gap(*couplings: str) -> None:
                     clearness, graphs = graphs_to_choose(*records, given=2, order=2, most=10**6)
                     weights = np.exp((clearness - clearness.max()) / (plan.choice or 1.0))
                 else:
-                    weights, graphs = (
-                        np.ones(1),
-                        [stable_graph(*records, threshold=0.1, given=2, most=10**6)],
-                    )
+                    weights = np.ones(1)
+                    graphs = [stable_graph(*records, threshold=0.1, given=2, most=10**6)]
                 for weight, (edges, distance) in zip(weights / weights.sum(), graphs, strict=True):
                     noise = np.arange(max(plan.needed - distance + 1, -200), 200)
                     out = min(float(np.exp(plan.law.log_density(noise)).sum()), 1.0)
                     chances += (
-                        weight * np.array([out * (edges == true), out * (edges != true), 1 - out]) / RUNS
+                        weight
+                        * np.array([out * (edges == true), out * (edges != true), 1 - out])
+                        / RUNS
                     )
         for (size, name), chances in told.items():
             shares = " ".join(
                 f"{word} {chance:.2f}"
                 for word, chance in zip(("right", "wrong", "refused"), chances, strict=True)
             )
-            print(f"{kind} coupling={coupling} n {size:<7,} threshold={name:4} {shares}", flush=True)
+            print(
+                f"{kind} coupling={coupling} n {size:<7,} threshold={name:4} {shares}", flush=True
+            )
 
 
 def forest_of_threes(k: int, chance: float) -> Callable[[int, np.random.Generator], Drawn]:
     """Eight threes, each sharing one variable with those before: the sum of each is a multiple of k more often."""
 
     def draw(size: int, rng: np.random.Generator) -> Drawn:
-        graph, codes = nx.empty_graph(17), rng.integers(0, k, (size, 17))
+        graph = nx.empty_graph(17)
+        codes = rng.integers(0, k, (size, 17))
         for one in range(1, 17, 2):
             three = (int(rng.integers(one)), one, one + 1)
             alike = rng.random(size) < chance
-            codes[:, three[2]] = np.where(alike, -codes[:, three[:2]].sum(axis=1) % k, codes[:, three[2]])
+            codes[:, three[2]] = np.where(
+                alike, -codes[:, three[:2]].sum(axis=1) % k, codes[:, three[2]]
+            )
             graph.add_edges_from(combinations(three, 2))
         return graph, codes
 
@@ -231,7 +259,9 @@ def mixed(coupling: float) -> Callable[[int, np.random.Generator], Drawn]:
                 )
                 spins[v] = np.where(rng.random(size) < 1 / (1 + np.exp(-2 * pull)), 1, -1)
         graph = nx.empty_graph(15)
-        graph.add_edges_from(pair for clique in cliques for pair in combinations(map(int, clique), 2))
+        graph.add_edges_from(
+            pair for clique in cliques for pair in combinations(map(int, clique), 2)
+        )
         return graph, ((spins + 1) // 2).T
 
     return draw
@@ -248,7 +278,10 @@ def threes(kind: str) -> None:
     rules: list[dict[str, Any]] = [{"order": 3}]
     if kind != "blocks":
         rules += [{"order": 3, "given": 1}, {"order": 2}]
-    certified = BlockStructure if kind == "blocks" else StableStructure
+    if kind == "blocks":
+        certified = BlockStructure
+    else:
+        certified = StableStructure
     for rule in rules:
         mechanism = certified(**PROMISE, structure="graph", **rule)
         shown(f"threes, {kind}", mechanism, sizes, draw, k=k, told=f" {rule}")
@@ -260,11 +293,14 @@ def halves(path: str) -> None:
     variables = declared(codes.shape[1], 2)
     rules: list[dict[str, Any]] = [{"structure": "tree"}]
     rules += [
-        {"structure": "graph", "threshold": size} for size in (0.05, 0.08, 0.1, 0.125, 0.15, 0.18, "gap")
+        {"structure": "graph", "threshold": size}
+        for size in (0.05, 0.08, 0.1, 0.125, 0.15, 0.18, "gap")
     ]
     for epsilon in (1.0, 4.0):
         for rule in rules:
-            scores, edges, distances = [], [], []
+            scores = []
+            edges = []
+            distances = []
             mechanism = StableStructure(epsilon=epsilon, delta=1e-6, **rule)
             open_ = StableStructure(epsilon=200.0, delta=0.5, **rule)  # lets out all but ties
             for seed in range(RUNS):
@@ -274,24 +310,39 @@ def halves(path: str) -> None:
                 truth = open_.release(variables, frame(other), rng=seed)
                 distances.append(found.details["noisy_distance"])
                 if not found.is_refusal and not truth.is_refusal:
-                    a, b = set(found.edges), set(truth.edges)
+                    a = set(found.edges)
+                    b = set(truth.edges)
                     scores.append(2 * len(a & b) / max(len(a) + len(b), 1))
                     edges.append(len(a))
-            told = f"F1 {np.mean(scores):.3f}, edges {np.mean(edges):.1f}" if scores else "no F1"
+            if scores:
+                told = f"F1 {np.mean(scores):.3f}, edges {np.mean(edges):.1f}"
+            else:
+                told = "no F1"
             middle = f"median noisy distance {np.median(distances):.0f}"
-            print(f"epsilon {epsilon} {rule}: {len(scores)} of {RUNS} released, {middle}; {told}", flush=True)
+            print(
+                f"epsilon {epsilon} {rule}: {len(scores)} of {RUNS} released, {middle}; {told}",
+                flush=True,
+            )
 
 
 def wide(given: str) -> None:
-    p, size = 1_000, 10_000
+    p = 1_000
+    size = 10_000
     rng = np.random.default_rng(1)
     graph, codes = regular(p, 0.3)(size, rng)
     right = {frozenset((f"v{a}", f"v{b}")) for a, b in graph.edges}
-    rules: list[dict[str, Any]] = [{"structure": "tree"}, {"structure": "graph", "given": int(given)}]
+    rules: list[dict[str, Any]] = [
+        {"structure": "tree"},
+        {"structure": "graph", "given": int(given)},
+    ]
     for settings in rules:
-        begin, cpu = time.perf_counter(), time.process_time()
+        begin = time.perf_counter()
+        cpu = time.process_time()
         found = StableStructure(**PROMISE, **settings).release(declared(p, 2), frame(codes), rng=1)
-        told = "refused" if found.is_refusal else f"right: {set(map(frozenset, found.edges)) == right}"
+        if found.is_refusal:
+            told = "refused"
+        else:
+            told = f"right: {set(map(frozenset, found.edges)) == right}"
         print(
             f"p = {p:,}, n = {size:,}, {settings}: {time.perf_counter() - begin:.1f} s, "
             f"{time.process_time() - cpu:.1f} s of one core; {told}",

@@ -29,11 +29,15 @@ def formulation(
     states: int, records: int, concentration: float, scale: float, rng: np.random.Generator
 ) -> TableEngine:
     """The posterior of a release of one table."""
-    network = declare(states={"a": list(range(states)), "b": list(range(states))}, cliques=[("a", "b")])
+    network = declare(
+        states={"a": list(range(states)), "b": list(range(states))}, cliques=[("a", "b")]
+    )
     law = DiscreteLaplace(scale)
     counts = rng.multinomial(records, rng.dirichlet(np.full(states * states, concentration)))
     noisy = (counts + law.draw(counts.shape, rng)).reshape(states, states)
-    return TableEngine(evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law)))
+    return TableEngine(
+        evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law))
+    )
 
 
 def main() -> None:
@@ -44,7 +48,8 @@ def main() -> None:
     for case in CASES:
         table = formulation(*case, rng)
         for thin in (1, 4):
-            begin, kept = time.process_time(), []
+            begin = time.process_time()
+            kept = []
             for seed in range(2):
                 chain = table.chain(np.random.default_rng(seed))
                 chain.run(300, thin)

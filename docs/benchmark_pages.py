@@ -138,7 +138,9 @@ def pivoted(frame: pd.DataFrame, pivot: Mapping[str, Any]) -> tuple[list[str], l
     if not pivot.get("sorted", True):
         seen = list(dict.fromkeys(frame[rows].itertuples(index=False, name=None)))
         lines.sort(key=seen.index)
-    ranks = [{v: i for i, v in enumerate(pivot.get("where", {}).get(column, []))} for column in across]
+    ranks = [
+        {v: i for i, v in enumerate(pivot.get("where", {}).get(column, []))} for column in across
+    ]
     groups.sort(key=lambda key: tuple(rank.get(v, v) for rank, v in zip(ranks, key, strict=True)))
     shown_measures = [
         (g, m) for g in groups for m in measures if m.get("only", g[0] if g else None) in {*g, None}
@@ -212,12 +214,16 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 def commands(entry: Mapping[str, Any]) -> str:
     """Return how a file was made: ``Made by`` its commands, or ``Made by hand``."""
     lines = entry["command"].strip().splitlines()
-    return "Made " + " and ".join(line if line.startswith("by hand") else f"by `{line}`" for line in lines)
+    return "Made " + " and ".join(
+        line if line.startswith("by hand") else f"by `{line}`" for line in lines
+    )
 
 
 def provenance(entry: Mapping[str, Any]) -> str:
     """Return the paragraph that says how a table was made."""
-    files = ", ".join(f"`benchmarks/results/{name}`" for name in [entry["file"], *entry.get("data", [])])
+    files = ", ".join(
+        f"`benchmarks/results/{name}`" for name in [entry["file"], *entry.get("data", [])]
+    )
     return (
         f"*Provenance.* {commands(entry)}. Machine: {entry['machine']}. "
         f"Commit of the library: {entry['commit']}; numbers stored on {entry['date']} by commit {entry['stored']}. "
@@ -227,13 +233,17 @@ def provenance(entry: Mapping[str, Any]) -> str:
 
 def page(section: Mapping[str, Any], parsed: Mapping[str, Any], results: Path = RESULTS) -> str:
     """Return the Markdown of one section."""
-    entries, raw = ([e for e in parsed[kind] if e["section"] == section["name"]] for kind in ("table", "raw"))
+    entries, raw = (
+        [e for e in parsed[kind] if e["section"] == section["name"]] for kind in ("table", "raw")
+    )
     parts = [f"# {section['title']}", section["text"].strip()]
     if picture := section.get("picture"):
         parts.append(f"![{PICTURES[picture][1]}](images/{picture}.png)")
     for entry in entries:
         parts += [f"## {entry['title']}", entry["text"].strip(), markdown(*table(entry, results))]
-        parts.append("\n".join(f"- {name}: {meaning}" for name, meaning in entry["columns"].items()))
+        parts.append(
+            "\n".join(f"- {name}: {meaning}" for name, meaning in entry["columns"].items())
+        )
         if entry["caveat"]:
             parts.append(f"*Read with care.* {entry['caveat'].strip()}")
         parts.append(provenance(entry))
@@ -254,7 +264,9 @@ def headline(spec: Mapping[str, Any], results: Path = RESULTS) -> str:
         frame = kept(pd.read_csv(results / look["file"]), look.get("where", {}))
         stacked = pd.concat([frame[column] for column in look["columns"]])
         stacked = pd.to_numeric(stacked.astype(str).str.split(" ").str[0], errors="coerce").dropna()
-        values[name] = shown(STATISTICS[look.get("statistic", "mean")](stacked), look.get("format", ".2f"))
+        values[name] = shown(
+            STATISTICS[look.get("statistic", "mean")](stacked), look.get("format", ".2f")
+        )
     return spec["text"].strip().format(**values)
 
 
@@ -280,7 +292,13 @@ def draw_estimators(results: Path) -> Figure:
         )
         at_x = np.arange(len(row)) + (k - 1) * width
         ax.bar(
-            at_x, row, width * 0.9, label=name, color=COLORS[k], hatch=("", "//", "..")[k], edgecolor="white"
+            at_x,
+            row,
+            width * 0.9,
+            label=name,
+            color=COLORS[k],
+            hatch=("", "//", "..")[k],
+            edgecolor="white",
         )
     ax.axhline(1, color="black", linewidth=1, linestyle="--")
     ax.set_xticks(range(frame.shape[1]), [f"{c}" for c in frame.columns])
@@ -306,7 +324,9 @@ def draw_calibration(results: Path) -> Figure:
         at_x = k + rng.uniform(-0.25, 0.25, len(part))
         coverage, error = part["coverage 0.9"], 2 * part["error 0.9"]
         limits = [error, np.minimum(error, 1 - coverage)]  # a share is at most 1
-        ax.errorbar(at_x, coverage, limits, fmt=MARKERS[k], color=COLORS[k], markersize=5, elinewidth=0.8)
+        ax.errorbar(
+            at_x, coverage, limits, fmt=MARKERS[k], color=COLORS[k], markersize=5, elinewidth=0.8
+        )
     ax.axhline(0.9, color="black", linewidth=1, linestyle="--")
     ax.set_xticks(range(len(quantities)), list(quantities.values()))
     ax.set_ylabel("share of 90 % intervals\nthat cover the truth")
@@ -352,7 +372,9 @@ def draw_tables(results: Path) -> Figure:
         "independent\ncolumns": means["rounds"] / means["independent"],
         "MST": mst["ratio, triples"],
         "SWIFT": adaptive["ratio, triples"][name.str.startswith("SWIFT,")],
-        "SWIFT, model\nof limited size": adaptive["ratio, triples"][name.str.startswith("SWIFT limited")],
+        "SWIFT, model\nof limited size": adaptive["ratio, triples"][
+            name.str.startswith("SWIFT limited")
+        ],
         "AIM": adaptive["ratio, triples"][name.str.startswith("AIM")],
     }
     figure, ax = axes()
@@ -391,7 +413,9 @@ def draw_census(results: Path) -> Figure:
     ax.axhline(0.9, color="black", linewidth=1, linestyle=":")
     ax.set_xticks(range(4), frame["size of the truth"].iloc[:4])
     ax.set(
-        xlabel="people in the cell", ylabel="share of 90 % intervals\nthat cover the count", ylim=(0.5, 1.02)
+        xlabel="people in the cell",
+        ylabel="share of 90 % intervals\nthat cover the count",
+        ylim=(0.5, 1.02),
     )
     ax.legend(frameon=False, loc="lower right")
     return figure
@@ -418,10 +442,22 @@ def draw_marginals(results: Path) -> Figure:
 
 # name: how it is drawn, and the text for readers who do not see it
 PICTURES: dict[str, tuple[Callable[[Path], Figure], str]] = {
-    "estimators": (draw_estimators, "Bars: divergence of three estimators at three levels of signal"),
-    "calibration": (draw_calibration, "Points: coverage of 90 % intervals in all settings, by quantity"),
-    "couplings": (draw_couplings, "Lines: error of learned couplings against the number of records"),
-    "tables": (draw_tables, "Points: error of learned three-way tables relative to other mechanisms"),
+    "estimators": (
+        draw_estimators,
+        "Bars: divergence of three estimators at three levels of signal",
+    ),
+    "calibration": (
+        draw_calibration,
+        "Points: coverage of 90 % intervals in all settings, by quantity",
+    ),
+    "couplings": (
+        draw_couplings,
+        "Lines: error of learned couplings against the number of records",
+    ),
+    "tables": (
+        draw_tables,
+        "Points: error of learned three-way tables relative to other mechanisms",
+    ),
     "census": (draw_census, "Lines: coverage of census counts by the size of the cell"),
     "marginals": (draw_marginals, "Points: milliseconds for all marginals, this library and mbi"),
 }
@@ -447,7 +483,9 @@ def write(docs: Path = DOCS, results: Path = RESULTS) -> list[str]:
     written(target / "_headlines.inc", "\n".join(lines) + "\n")
     with mpl.rc_context({"font.size": 10}):
         for name, (draw, _) in PICTURES.items():
-            draw(results).savefig(target / "images" / f"{name}.png", dpi=130, metadata={"Software": ""})
+            draw(results).savefig(
+                target / "images" / f"{name}.png", dpi=130, metadata={"Software": ""}
+            )
     return [section["name"] for section in parsed["section"]]
 
 

@@ -99,10 +99,18 @@ class Site:
                 if re.match(r"[a-z][a-z0-9+.-]*:|//", link):
                     continue
                 address, _, anchor = link.partition("#")
-                target = (path.parent / unquote(address.partition("?")[0])).resolve() if address else path
+                target = (
+                    (path.parent / unquote(address.partition("?")[0])).resolve()
+                    if address
+                    else path
+                )
                 if not target.exists():
                     found.append(f"{self._name(path)}: {link} is not there")
-                elif anchor and target in self.pages and unquote(anchor) not in self.pages[target].anchors:
+                elif (
+                    anchor
+                    and target in self.pages
+                    and unquote(anchor) not in self.pages[target].anchors
+                ):
                     found.append(f"{self._name(path)}: {link} has no such anchor")
         return found
 
@@ -186,7 +194,9 @@ def _is_alike(old: str, new: str) -> bool:
     if number.sub("#", old).split() != number.sub("#", new).split():
         return False
     pairs = [[float(text.replace(",", "")) for text in number.findall(one)] for one in (old, new)]
-    return all(math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for a, b in zip(*pairs, strict=True))
+    return all(
+        math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE) for a, b in zip(*pairs, strict=True)
+    )
 
 
 def stems_of(query: str) -> list[str]:
@@ -205,7 +215,11 @@ def main(folder: Path) -> int:
     faults += old_outputs(folder.resolve().parent / "jupyter_execute" / "tutorials")
     if site.pictures() < FEWEST_PICTURES:
         faults.append(f"{site.pictures()} pictures, at least {FEWEST_PICTURES} wanted")
-    print(f"{len(site.pages)} pages, {site.pictures()} pictures, {len(faults)} faults", *faults, sep="\n  ")
+    print(
+        f"{len(site.pages)} pages, {site.pictures()} pictures, {len(faults)} faults",
+        *faults,
+        sep="\n  ",
+    )
     return bool(faults)
 
 

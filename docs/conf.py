@@ -32,7 +32,9 @@ extensions = [
     "sphinx_design",
     "sphinx_reredirects",
 ]
-if (DOCS / "benchmark_pages.py").exists():  # writes the tables of the benchmarks from benchmarks/results
+if (
+    DOCS / "benchmark_pages.py"
+).exists():  # writes the tables of the benchmarks from benchmarks/results
     sys.path.insert(0, str(DOCS))
     extensions.append("benchmark_pages")
 exclude_patterns = [
@@ -80,12 +82,20 @@ def directive_of(path):
     """Return the module of a name, the name, and the autodoc directive that documents it."""
     module, name = path.rsplit(".", 1)
     found = getattr(importlib.import_module(module), name)
-    kind = "autoclass" if isinstance(found, type) else "autofunction" if callable(found) else "autodata"
+    kind = (
+        "autoclass"
+        if isinstance(found, type)
+        else "autofunction"
+        if callable(found)
+        else "autodata"
+    )
     return module, name, kind
 
 
 with open(DOCS / "reference" / "beside.toml", "rb") as file:
-    beside = {page: [directive_of(path) for path in paths] for page, paths in tomllib.load(file).items()}
+    beside = {
+        page: [directive_of(path) for path in paths] for page, paths in tomllib.load(file).items()
+    }
 autosummary_context = {"beside": beside}
 
 # --- links to other projects; the build passes, without these links, where the network is closed
@@ -99,12 +109,16 @@ intersphinx_mapping = {
     "xarray": ("https://docs.xarray.dev/en/stable/", None),
 }
 intersphinx_timeout = 5  # seconds
-intersphinx_disabled_reftypes = ["*"]  # a link goes to another project only where its name is spelled out
+intersphinx_disabled_reftypes = [
+    "*"
+]  # a link goes to another project only where its name is spelled out
 
 
 def without_network(record):
     """Report an inventory that cannot be fetched as information, so that ``-W`` does not stop the build."""
-    if record.levelno == logging.WARNING and "failed to reach any of the inventories" in str(record.msg):
+    if record.levelno == logging.WARNING and "failed to reach any of the inventories" in str(
+        record.msg
+    ):
         record.levelno, record.levelname = logging.INFO, "INFO"
     return True
 
@@ -158,8 +172,13 @@ def copy_notebooks(app):
         path.unlink()
     for path in notebooks:
         # links lead from the folder of the notebooks to docs/, so that they work in the repository as well
-        text, copy = path.read_text(encoding="utf-8").replace("](../docs/", "](../"), target / path.name
-        if not copy.exists() or copy.read_text(encoding="utf-8") != text:  # an equal copy keeps its age
+        text, copy = (
+            path.read_text(encoding="utf-8").replace("](../docs/", "](../"),
+            target / path.name,
+        )
+        if (
+            not copy.exists() or copy.read_text(encoding="utf-8") != text
+        ):  # an equal copy keeps its age
             copy.write_text(text, encoding="utf-8")
 
 

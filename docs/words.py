@@ -44,7 +44,9 @@ PROOFS = {"docs/explanation/network-privacy.md", "docs/explanation/posterior-mat
 # pages of docs/benchmarks/ that are text; the others are tables made from data files
 BENCHMARK_TEXT = {"docs/benchmarks/index.md", "docs/benchmarks/papers.md"}
 
-ABBREVIATIONS = re.compile(r"\b(e\.g|i\.e|et al|vs|cf|Fig|Sec|Eq|Eqs|No|pp|p|approx|St|Dr)\.", re.IGNORECASE)
+ABBREVIATIONS = re.compile(
+    r"\b(e\.g|i\.e|et al|vs|cf|Fig|Sec|Eq|Eqs|No|pp|p|approx|St|Dr)\.", re.IGNORECASE
+)
 END_OF_SENTENCE = re.compile(r"[.!?][\"'”’)*_]*\s+(?=[\"'“‘(*_`A-Z0-9])")
 
 
@@ -72,7 +74,9 @@ class Page:
         if most is not None and self.words > most:
             found.append(f"{self.words:,} words, at most {most:,} allowed")
         if self.kind != "benchmark data" and round(self.mean_sentence, 1) > MOST_A_SENTENCE:
-            found.append(f"{self.mean_sentence:.1f} words a sentence, at most {MOST_A_SENTENCE} allowed")
+            found.append(
+                f"{self.mean_sentence:.1f} words a sentence, at most {MOST_A_SENTENCE} allowed"
+            )
         return found
 
 
@@ -92,7 +96,9 @@ def markdown_of(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix != ".ipynb":
         return text
-    cells = [cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"]
+    cells = [
+        cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+    ]
     return "\n\n".join("".join(cell) for cell in cells)
 
 
@@ -172,7 +178,11 @@ def count(markdown: str, name: str = "") -> Page:
         text = ABBREVIATIONS.sub(lambda found: found[1], plain(paragraph)).strip()
         for sentence in END_OF_SENTENCE.split(text):
             if number := words_of(sentence):
-                words, in_sentences, sentences = words + number, in_sentences + number, sentences + 1
+                words, in_sentences, sentences = (
+                    words + number,
+                    in_sentences + number,
+                    sentences + 1,
+                )
     return Page(name, kind_of(name), words, sentences, in_sentences)
 
 
@@ -185,7 +195,11 @@ def pages(root: Path) -> list[Page]:
         if not skipped & set(path.relative_to(root).parts)
     ]
     paths = [root / "README.md", *paths, *sorted((root / "notebooks").glob("*.ipynb"))]
-    return [count(markdown_of(path), path.relative_to(root).as_posix()) for path in paths if path.exists()]
+    return [
+        count(markdown_of(path), path.relative_to(root).as_posix())
+        for path in paths
+        if path.exists()
+    ]
 
 
 # --- docstrings
@@ -244,7 +258,11 @@ def has_subject(first_line: str) -> bool:
         plain_word = word.lower()
         if word.startswith(("`", ":")) or word in ("True", "False", "None"):
             return True
-        if plain_word in FUNCTION_WORDS or plain_word.endswith("ly") or re.fullmatch(r"[\d.]+", plain_word):
+        if (
+            plain_word in FUNCTION_WORDS
+            or plain_word.endswith("ly")
+            or re.fullmatch(r"[\d.]+", plain_word)
+        ):
             continue
         if position == 0 and plain_word in VERBS and words[1:2] != ["of"]:
             continue
@@ -264,15 +282,21 @@ def docstrings(root: Path) -> Iterator[tuple[str, int, str]]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description="Count the words and sentences of the documentation.")
+    parser = argparse.ArgumentParser(
+        description="Count the words and sentences of the documentation."
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="a checkout, by default this one")
-    parser.add_argument("--docstrings", action="store_true", help="fail for docstrings without a subject")
+    parser.add_argument(
+        "--docstrings", action="store_true", help="fail for docstrings without a subject"
+    )
     asked = parser.parse_args(arguments)
 
     found, faults = pages(asked.root), []
     print(f"{'page':58}{'kind':16}{'words':>7}{'sentences':>11}{'mean':>7}")
     for page in found:
-        print(f"{page.name:58}{page.kind:16}{page.words:7,}{page.sentences:11,}{page.mean_sentence:7.1f}")
+        print(
+            f"{page.name:58}{page.kind:16}{page.words:7,}{page.sentences:11,}{page.mean_sentence:7.1f}"
+        )
         faults += [f"{page.name}: {fault}" for fault in page.faults()]
     total = sum(page.words for page in found if page.kind == "text")
     print(f"{'in all, without proofs, reference and benchmark data':74}{total:7,}")

@@ -70,7 +70,9 @@ def built(folder: Path) -> Path:
 
 def main() -> None:
     """Build, install and try."""
-    parser = argparse.ArgumentParser(description="Build the wheel and try it in a bare environment.")
+    parser = argparse.ArgumentParser(
+        description="Build the wheel and try it in a bare environment."
+    )
     parser.add_argument("--keep", type=Path, help="folder that receives the two built files")
     keep = parser.parse_args().keep
     with tempfile.TemporaryDirectory() as name:
@@ -92,7 +94,9 @@ def main() -> None:
         shown = run("README", python, "-c", readme_block(), cwd=folder)
         if "converged" not in shown.splitlines():
             sys.exit(f"The README's block did not print `converged`:\n{shown}")
-        shown = run("compare --quick", python.with_name("bayesprivmrf"), "compare", "--quick", cwd=folder)
+        shown = run(
+            "compare --quick", python.with_name("bayesprivmrf"), "compare", "--quick", cwd=folder
+        )
         if "noise-aware" not in shown.lower():
             sys.exit(f"`bayesprivmrf compare --quick` printed no score:\n{shown}")
         if keep is not None:

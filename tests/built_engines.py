@@ -22,7 +22,11 @@ import numpy as np
 
 # files of the package without numba, whose functions another file compiles
 COMPILED_ELSEWHERE = ("noise/kernels.py",)
-TOGETHER = (("records", "held", "transitions"), ("effects", "table"), ("log-linear", "hyper-dirichlet"))
+TOGETHER = (
+    ("records", "held", "transitions"),
+    ("effects", "table"),
+    ("log-linear", "hyper-dirichlet"),
+)
 
 
 def released(names: str, cliques: list[tuple[str, ...]], exact: tuple[str, ...] = (), **declared):
@@ -34,7 +38,9 @@ def released(names: str, cliques: list[tuple[str, ...]], exact: tuple[str, ...] 
 
     network = bpm.declare(states={name: [0, 1] for name in names}, cliques=cliques, **declared)
     given = [
-        Measurement(q.table(*one), np.full(2 ** len(one), 40.0 / 2 ** len(one)), DiscreteLaplace(1.0))
+        Measurement(
+            q.table(*one), np.full(2 ** len(one), 40.0 / 2 ** len(one)), DiscreteLaplace(1.0)
+        )
         for one in cliques
     ]
     given += [Measurement(q.table(name), np.full(2, 20.0), NoNoise()) for name in exact]
@@ -116,7 +122,9 @@ def build() -> None:
     commands = [[sys.executable, __file__, *names] for names in TOGETHER]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         codes = list(
-            pool.map(lambda command: subprocess.run(command, capture_output=True).returncode, commands)
+            pool.map(
+                lambda command: subprocess.run(command, capture_output=True).returncode, commands
+            )
         )
     if not any(codes):
         mark.touch()

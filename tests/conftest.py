@@ -41,7 +41,9 @@ def install(tmp_path_factory, monkeypatch):
         lines = []
         for each, own in groups.items():
             lines.append(f"[{each}]")
-            lines += [f"{name} = {kind.__module__}:{kind.__qualname__}" for name, kind in own.items()]
+            lines += [
+                f"{name} = {kind.__module__}:{kind.__qualname__}" for name, kind in own.items()
+            ]
         (info / "entry_points.txt").write_text("\n".join(lines))
         kinds.installed.cache_clear()
 

@@ -28,7 +28,9 @@ def guide(name: str) -> list[Block]:
 
 def of_kind(name: str, kind: str, beginning: str = "") -> str:
     (found,) = [
-        one.text for one in guide(name) if one.kind == kind and one.text.lstrip().startswith(beginning)
+        one.text
+        for one in guide(name)
+        if one.kind == kind and one.text.lstrip().startswith(beginning)
     ]
     return found
 
@@ -57,7 +59,9 @@ def copy_with(name: str, folder: Path) -> None:
     *old, new = changed_files(name)
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in old}
     for path, before, after in hunks(name):
-        assert texts[path].count(before) == 1, f"{path} no longer has the lines that the guide shows"
+        assert texts[path].count(before) == 1, (
+            f"{path} no longer has the lines that the guide shows"
+        )
         texts[path] = texts[path].replace(before, after)
     text = next(one.text for one in guide(name) if one.kind == "python")
     for outside, inside in OF_THE_ROOM.items():
@@ -105,7 +109,9 @@ def test_the_commit_that_a_guide_shows_touches_few_files(name):
     }
     for path in old:
         lines = [
-            after.count("\n") - before.count("\n") for each, before, after in hunks(name) if each == path
+            after.count("\n") - before.count("\n")
+            for each, before, after in hunks(name)
+            if each == path
         ]
         assert sum(lines) == added[path]
 
@@ -137,7 +143,9 @@ def test_these_files_are_enough_for_a_law_that_is_released_saved_and_loaded(tmp_
 
 
 @pytest.mark.slow
-def test_these_files_are_enough_for_an_estimator_that_fits_and_has_a_name_on_the_command_line(tmp_path):
+def test_these_files_are_enough_for_an_estimator_that_fits_and_has_a_name_on_the_command_line(
+    tmp_path,
+):
     copy_with(ESTIMATOR, tmp_path)
     example = of_kind(ESTIMATOR, "python", "import numpy as np\nimport pandas as pd")
     assert "tempered MLE" in run(tmp_path, EXAMPLE_OF_ESTIMATOR + example + AT_THE_COMMAND_LINE)

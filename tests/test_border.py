@@ -61,7 +61,9 @@ EXCEPTIONS = {
 
 def in_a_fresh_process(code: str) -> Any:
     """What `code` prints as JSON in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -70,8 +72,12 @@ def test_the_import_contract_holds():
     command = [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    assert any("bayesprivmrf.mechanisms" in contract.get("forbidden_modules", ()) for contract in contracts)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    assert any(
+        "bayesprivmrf.mechanisms" in contract.get("forbidden_modules", ()) for contract in contracts
+    )
 
 
 def test_the_public_side_and_a_whole_inference_load_no_code_that_sees_data():
@@ -107,7 +113,11 @@ def public_callables() -> list[tuple[str, str, Any]]:
                 continue
             if inspect.isclass(thing):
                 methods = inspect.getmembers(thing, callable)
-                found += [(info.name, f"{name}.{m}", f) for m, f in methods if m == "__init__" or m[0] != "_"]
+                found += [
+                    (info.name, f"{name}.{m}", f)
+                    for m, f in methods
+                    if m == "__init__" or m[0] != "_"
+                ]
             elif inspect.isfunction(thing):
                 found.append((info.name, name, thing))
     return found
@@ -155,9 +165,13 @@ def test_every_mechanism_that_protects_has_its_methods_cited():
 
     from bayesprivmrf import mechanisms
 
-    kinds = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
+    kinds = [
+        kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)
+    ]
     ours = [
-        k.__name__ for k in kinds if issubclass(k, mechanisms.Mechanism) and k.__name__[-9:] != "Mechanism"
+        k.__name__
+        for k in kinds
+        if issubclass(k, mechanisms.Mechanism) and k.__name__[-9:] != "Mechanism"
     ]
     assert len(ours) >= 10
     for name in set(ours) - {"ExactStatistics"}:
@@ -209,7 +223,16 @@ def test_unseeded_noise_comes_from_no_generator_of_numpy_or_python(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("privacy noise must not come from a generator of NumPy or Python")
 
-    names = ("random", "getrandbits", "randint", "randrange", "gauss", "choice", "expovariate", "Random")
+    names = (
+        "random",
+        "getrandbits",
+        "randint",
+        "randrange",
+        "gauss",
+        "choice",
+        "expovariate",
+        "Random",
+    )
     generators = [(random, name) for name in names]
     for module, name in [
         (np.random, "default_rng"),
@@ -218,6 +241,8 @@ def test_unseeded_noise_comes_from_no_generator_of_numpy_or_python(
         *generators,
     ]:
         monkeypatch.setattr(module, name, refuse)
-    releases = [mechanism.release(network, data) for _ in range(3)]  # all equal by chance: 3e-6 at most
+    releases = [
+        mechanism.release(network, data) for _ in range(3)
+    ]  # all equal by chance: 3e-6 at most
     assert not any(release.provenance.simulated for release in releases)
     assert not all(np.array_equal(released(releases[0]), released(other)) for other in releases[1:])

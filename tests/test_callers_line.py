@@ -25,7 +25,9 @@ CONTRADICTION = {("a", "b"): [[400, 0], [400, 0]], ("b", "c"): [[0, 0], [400, 40
 
 def tables(values=None, **stated):
     values = (
-        {("a", "b"): [[90, 60], [70, 80]], ("b", "c"): [[100, 60], [60, 80]]} if values is None else values
+        {("a", "b"): [[90, 60], [70, 80]], ("b", "c"): [[100, 60], [60, 80]]}
+        if values is None
+        else values
     )
     return bpm.NoisyStatistics.from_tables(CHAIN, values, noise=Laplace(4.0), **stated)
 
@@ -68,7 +70,9 @@ def unlinked_releases(_):
 
 
 def other_relations(_):
-    replaced = LaplaceStatistics(epsilon=1.0, adjacency="replace-one").release(CHAIN, RECORDS, rng=1)
+    replaced = LaplaceStatistics(epsilon=1.0, adjacency="replace-one").release(
+        CHAIN, RECORDS, rng=1
+    )
     bpm.NoiseAwareMAP().fit([clear(), replaced])
 
 
@@ -81,7 +85,9 @@ def drowned(_):
 
 
 def learned(_):
-    SelectMeasure(rho=1e-3, degree=2).release(bpm.declare({v: [0, 1] for v in "abc"}), RECORDS, rng=1)
+    SelectMeasure(rho=1e-3, degree=2).release(
+        bpm.declare({v: [0, 1] for v in "abc"}), RECORDS, rng=1
+    )
 
 
 def hubs(_):
@@ -106,20 +112,28 @@ def contradicted_by(estimator):
 
 
 def few_draws(_):
-    posterior = bpm.LatentCounts().fit(tables(), draws=4, tune=4, chains=2, rng=1, progress_bar=False)
+    posterior = bpm.LatentCounts().fit(
+        tables(), draws=4, tune=4, chains=2, rng=1, progress_bar=False
+    )
     assert posterior.status is not bpm.Status.CONVERGED
 
 
 def counts_of_a_chain(_):
     chain = bpm.markov_chain([0, 1], 3, share="transitions", names=["m1", "m2", "m3"])
-    data = pd.DataFrame(np.random.default_rng(1).integers(0, 2, (300, 3)), columns=["m1", "m2", "m3"])
+    data = pd.DataFrame(
+        np.random.default_rng(1).integers(0, 2, (300, 3)), columns=["m1", "m2", "m3"]
+    )
     release = LaplaceStatistics(epsilon=1.0).release(chain, data, rng=1)
-    posterior = bpm.LatentCounts().fit(release, draws=4, tune=4, chains=2, rng=1, progress_bar=False)
+    posterior = bpm.LatentCounts().fit(
+        release, draws=4, tune=4, chains=2, rng=1, progress_bar=False
+    )
     posterior.interval(["m1", "m2"], of="records")
 
 
 def frozen_chains(_):
-    IsingNetwork.from_graph(nx.grid_2d_graph(12, 12)).sample(beta=1.0, size=4, burn_in=1, sweeps=1, rng=1)
+    IsingNetwork.from_graph(nx.grid_2d_graph(12, 12)).sample(
+        beta=1.0, size=4, burn_in=1, sweeps=1, rng=1
+    )
 
 
 def by_a_cached_property(_):
@@ -171,9 +185,15 @@ def test_a_warning_points_at_the_line_of_the_call(call, category, tmp_path):
 def test_warnings_are_issued_in_one_place():
     """Nowhere else is `warnings.warn` called, whose `stacklevel` is right for one path to it only."""
     issuing = [
-        path for path in PACKAGE.rglob("*.py") if re.search(r"\bwarn(_explicit)?\(", path.read_text("utf-8"))
+        path
+        for path in PACKAGE.rglob("*.py")
+        if re.search(r"\bwarn(_explicit)?\(", path.read_text("utf-8"))
     ]
-    others = {"errors.py", "chains/heat_bath.py", "network/ising.py"}  # two have a method of this name
+    others = {
+        "errors.py",
+        "chains/heat_bath.py",
+        "network/ising.py",
+    }  # two have a method of this name
     assert {path.relative_to(PACKAGE).as_posix() for path in issuing} == others
     assert not [path for path in PACKAGE.rglob("*.py") if "stacklevel=" in path.read_text("utf-8")]
 

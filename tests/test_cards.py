@@ -71,7 +71,11 @@ def test_a_simulated_release_is_marked(release):
 def test_a_solution_states_its_status_and_folds_its_numbers(release):
     solution = bpm.NoiseAwareMAP().fit(release)
     page = shown(solution)
-    for words in ("converged", "noise-aware MAP", "none, because the noise of a release was simulated"):
+    for words in (
+        "converged",
+        "noise-aware MAP",
+        "none, because the noise of a release was simulated",
+    ):
         assert words in page.visible
     assert "Assumptions (" in page.visible
     assert "evaluations" not in page.visible
@@ -82,7 +86,9 @@ def test_a_solution_states_its_status_and_folds_its_numbers(release):
 def test_a_posterior_states_its_status_and_the_promise_of_its_release(release):
     # a few draws do not mix, so that there is a problem to show
     with pytest.warns(SamplingWarning):
-        posterior = bpm.LatentCounts().fit(release, rng=1, draws=20, tune=20, chains=2, progress_bar=False)
+        posterior = bpm.LatentCounts().fit(
+            release, rng=1, draws=20, tune=20, chains=2, progress_bar=False
+        )
     page = shown(posterior)
     assert posterior.status.value in page.visible
     assert "protects nobody" in page.visible

@@ -59,7 +59,9 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "name"), NUMBERS, ids=lambda each: getattr(each, "__name__", each))
+@pytest.mark.parametrize(
+    ("kind", "name"), NUMBERS, ids=lambda each: getattr(each, "__name__", each)
+)
 def test_every_number_of_an_estimator_is_checked_when_it_is_made(kind, name):
     for value in ODD:
         if value is HUGE and name in ("iterations", "nlbp_iterations", "rounds"):
@@ -104,7 +106,10 @@ def test_every_choice_is_compared_as_text(kind, given, name):
         (lambda: m.ObjectivePerturbation(epsilon=1.0, delta=HUGE), "`delta`"),
         (lambda: m.SelectMeasure(rho=1.0, degree=HUGE), "`degree`"),
         (lambda: PrivacyGuarantee(epsilon=HUGE, adjacency="replace-one"), "`epsilon`"),
-        (lambda: PrivacyGuarantee(epsilon=1.0, adjacency="replace-one").to_approximate(HUGE), "`delta`"),
+        (
+            lambda: PrivacyGuarantee(epsilon=1.0, adjacency="replace-one").to_approximate(HUGE),
+            "`delta`",
+        ),
         (lambda: m.LaplaceStatistics(epsilon=1.0).preview(MODEL, HUGE), "`total`"),
         (lambda: m.LaplaceStatistics(epsilon=1.0, missing={}), "`missing`"),
         (lambda: m.DPSGD(epsilon=1.0, delta=1e-6, other={}), "`other`"),
@@ -127,14 +132,20 @@ def test_an_argument_that_cannot_be_is_named(call, words):
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: bpm.NaiveMLE().fit(release()).marginal(NotImplemented), "NotImplemented is not declared"),
+        (
+            lambda: bpm.NaiveMLE().fit(release()).marginal(NotImplemented),
+            "NotImplemented is not declared",
+        ),
         (lambda: bpm.NoiseAwareMAP().fit(release()).interval(Fraction(1, 3)), "is not declared"),
         (lambda: bpm.NaiveMLE().fit(release()).marginal([["a"]]), "is not declared"),
         (lambda: bpm.declare(STATES, np.array("x")), "`cliques`"),
         (lambda: bpm.declare(STATES, [np.array("x")]), "a clique"),
         (lambda: bpm.declare(STATES, 5), "`cliques`"),
         (lambda: bpm.declare(STATES, [("a", "b")], impossible=1j), "`impossible`"),
-        (lambda: bpm.declare({"a": [np.array([1, 2]), np.array([3, 4])]}), "hashable, got a ndarray"),
+        (
+            lambda: bpm.declare({"a": [np.array([1, 2]), np.array([3, 4])]}),
+            "hashable, got a ndarray",
+        ),
         (lambda: bpm.declare({"a": np.array("x")}), "the states of 'a'"),
     ],
 )

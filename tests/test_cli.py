@@ -19,7 +19,13 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import compare, guarded, main
-from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ModelTooLargeError,
+    NoiseWarning,
+    ReleaseFileError,
+)
 from bayesprivmrf.inference import Status
 from bayesprivmrf.mechanisms import (
     LaplaceStatistics,
@@ -65,7 +71,9 @@ def toy(tmp_path, monkeypatch):
 def seeded(monkeypatch):
     """One seed for the noise of models learned on the command line, which seeds none: what is printed hangs on it."""
     release = SelectMeasure.release
-    monkeypatch.setattr(SelectMeasure, "release", lambda *given, **named: release(*given, **named, rng=1))
+    monkeypatch.setattr(
+        SelectMeasure, "release", lambda *given, **named: release(*given, **named, rng=1)
+    )
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
@@ -118,7 +126,8 @@ def test_fit_prints_probabilities_given_states_of_some_variables(toy, capsys):
     rows = [line.split() for line in out.splitlines() if line.startswith("b ")]
     expected = solution.interval(["b"], given={"c": {"01", "NA"}, "a": "x"})
     assert [row[1:4] for row in rows] == [
-        [f"{value:.3f}" for value in line] for line in expected[["estimate", "lower", "upper"]].to_numpy()
+        [f"{value:.3f}" for value in line]
+        for line in expected[["estimate", "lower", "upper"]].to_numpy()
     ]
     assert not [line for line in out.splitlines() if line.startswith(("a ", "c "))]
     assert len(pd.read_csv(toy / "fitted" / "marginals" / "02_b_c.csv")) == 6
@@ -147,7 +156,9 @@ def test_what_cannot_be_given_is_refused_in_words(toy, capsys, given, words):
 @pytest.mark.parametrize("method", ["naive-mle", "cgm", "noise-aware"])
 def test_every_exported_marginal_has_a_status_and_a_note(toy, capsys, method):
     run(capsys, *RELEASE)
-    code, out, _ = run(capsys, "fit", "toy.release", "--method", method, "--out", "fitted", "--json")
+    code, out, _ = run(
+        capsys, "fit", "toy.release", "--method", method, "--out", "fitted", "--json"
+    )
     assert code == 0
     for name, told in zip(("01_a_b", "02_b_c"), json.loads(out)["marginals"], strict=True):
         table = pd.read_csv(toy / "fitted" / "marginals" / f"{name}.csv")
@@ -160,7 +171,9 @@ def test_every_exported_marginal_has_a_status_and_a_note(toy, capsys, method):
 def test_a_point_estimate_is_doubtful_where_the_noise_is_as_large_as_the_count(toy, capsys, method):
     states = {name: ["no", "yes"] for name in "ab"}
     counts = {("no", "no"): 900, ("no", "yes"): 600, ("yes", "no"): 3, ("yes", "yes"): 500}
-    data = pd.DataFrame([cell for cell, count in counts.items() for _ in range(count)], columns=["a", "b"])
+    data = pd.DataFrame(
+        [cell for cell, count in counts.items() for _ in range(count)], columns=["a", "b"]
+    )
     network = bpm.declare(states=states, cliques=[("a", "b")])
     LaplaceStatistics(epsilon=0.1).release(network, data, rng=2).save("rare.release")
     assert run(capsys, "fit", "rare.release", "--method", method, "--out", "fitted")[0] == 0
@@ -203,7 +216,16 @@ def test_replace_one_makes_the_number_public(toy, capsys):
 
 
 def test_rho_asks_for_gaussian_noise(toy, capsys):
-    arguments = ["data.csv", "--model", "model.toml", "--rho", "0.5", "--out", "g.release", "--json"]
+    arguments = [
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--rho",
+        "0.5",
+        "--out",
+        "g.release",
+        "--json",
+    ]
     found = json.loads(run(capsys, "release", *arguments)[1])
     assert found["mechanism"] == "GaussianStatistics"
     assert found["guarantee"]["rho"] == 0.5
@@ -236,7 +258,10 @@ def test_files_that_are_too_wide_are_refused_in_words(toy, capsys):
     (toy / "states.toml").write_text(f"[variables.a]\nstates = [{states}]\n")
     tables = "".join(f'[variables.v{i}]\nstates = ["x", "y"]\n' for i in range(20_001))
     (toy / "variables.toml").write_text(tables)
-    for name, what in (("states", "at most 100,000 `states`"), ("variables", "at most 20,000 variables")):
+    for name, what in (
+        ("states", "at most 100,000 `states`"),
+        ("variables", "at most 20,000 variables"),
+    ):
         code, _, err = run(capsys, "plan", "--model", f"{name}.toml", "--epsilon", "1")
         assert code == 1
         assert what in err
@@ -284,7 +309,9 @@ def test_an_unwritable_path_is_refused_before_records_are_read(toy, capsys, targ
 )
 def test_a_users_mistake_is_one_line_and_code_one(toy, capsys, change, message):
     options = {"--model": "model.toml", "--epsilon": "1", "--out": "toy.release"} | change
-    code, out, err = run(capsys, "release", "data.csv", *(text for pair in options.items() for text in pair))
+    code, out, err = run(
+        capsys, "release", "data.csv", *(text for pair in options.items() for text in pair)
+    )
     assert (code, out) == (1, "")
     assert message in err
     assert len(err.strip().splitlines()) == 1
@@ -324,7 +351,9 @@ def test_what_fit_writes_says_that_its_release_was_simulated(toy, capsys):
         LaplaceStatistics(epsilon=5.0).release(specification, data, rng=rng).save(
             "toy.release", overwrite=True
         )
-        printed = json.loads(run(capsys, "fit", "toy.release", "--out", "fitted", "--force", "--json")[1])
+        printed = json.loads(
+            run(capsys, "fit", "toy.release", "--out", "fitted", "--force", "--json")[1]
+        )
         written = json.loads((toy / "fitted" / "solution.json").read_text())
         for summary in (printed, written):
             assert summary["guarantee"]["epsilon"] == 5.0
@@ -352,7 +381,9 @@ def spoilt(toy, kind):
     return name
 
 
-@pytest.mark.parametrize("kind", ["truncated", "corrupt", "extra column", "open quote", "list", "record"])
+@pytest.mark.parametrize(
+    "kind", ["truncated", "corrupt", "extra column", "open quote", "list", "record"]
+)
 def test_a_spoilt_data_file_is_one_line_that_quotes_nothing(toy, capsys, kind):
     code, out, err = run(capsys, "release", spoilt(toy, kind), *RELEASE[2:])
     assert (code, out) == (1, "")
@@ -365,7 +396,9 @@ def test_a_spoilt_data_file_is_one_line_that_quotes_nothing(toy, capsys, kind):
     assert caught.value.__cause__ is None
 
 
-AB_MODEL = 'cliques = [["a", "b"]]\n[variables.a]\nstates = [0, 1]\n[variables.b]\nstates = [0, 1]\n'
+AB_MODEL = (
+    'cliques = [["a", "b"]]\n[variables.a]\nstates = [0, 1]\n[variables.b]\nstates = [0, 1]\n'
+)
 
 
 @pytest.mark.parametrize(
@@ -373,7 +406,10 @@ AB_MODEL = 'cliques = [["a", "b"]]\n[variables.a]\nstates = [0, 1]\n[variables.b
     [
         ("a,b\n0,1,1\n", "more fields"),  # read as an index, every column would be shifted
         ("a,b,c\n0,1,0,\n1,1,1,\n", "more fields"),
-        ("a,b\n" + "0,1\n" * 300_000 + "0,1,1\n", "more fields"),  # beyond the first chunk of a reader
+        (
+            "a,b\n" + "0,1\n" * 300_000 + "0,1,1\n",
+            "more fields",
+        ),  # beyond the first chunk of a reader
         ("a,b,a\n0,1,1\n", "distinct names"),
         ("", "empty"),
     ],
@@ -412,9 +448,7 @@ def test_a_csv_row_with_too_few_fields_lacks_its_last_values(toy, capsys):
 
 
 def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, capsys):
-    words = (
-        "'b' must hold only finite numbers, which the model file puts into 2 intervals (the first up to 5,"
-    )
+    words = "'b' must hold only finite numbers, which the model file puts into 2 intervals (the first up to 5,"
     for wrong in ("five", "inf", "nan"):
         (toy / "data.csv").write_text(f"a,b,c\nx,{wrong},01\n")
         code, out, err = run(capsys, *RELEASE)
@@ -423,7 +457,9 @@ def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, ca
         assert "key `other` in the model file" in err
         assert wrong not in err.replace("finite", "").replace(words, "")
     (toy / "data.csv").write_text("a,b,c\nz,1,01\n")
-    assert "only the declared states" in run(capsys, *RELEASE)[2]  # of a column that has no intervals
+    assert (
+        "only the declared states" in run(capsys, *RELEASE)[2]
+    )  # of a column that has no intervals
 
 
 def test_semicolons_and_tabs_separate_fields_where_the_header_has_them(toy, capsys):
@@ -477,7 +513,11 @@ def test_no_command_writes_over_what_it_reads(toy, capsys):
     (toy / "link").symlink_to("data.csv")
     (toy / "found").mkdir()
     shutil.copy("data.csv", "found/comparison.csv")
-    for source, target in (("data.csv", "data.csv"), ("data.csv", "link"), ("data.csv", "model.toml")):
+    for source, target in (
+        ("data.csv", "data.csv"),
+        ("data.csv", "link"),
+        ("data.csv", "model.toml"),
+    ):
         before = (toy / target).read_bytes()
         for force in ((), ("--force",)):
             code, _, err = run(capsys, "release", source, *RELEASE[2:-1], target, *force)
@@ -485,7 +525,15 @@ def test_no_command_writes_over_what_it_reads(toy, capsys):
             assert "file that the command reads" in err
             assert (toy / target).read_bytes() == before
     code, _, err = run(
-        capsys, "compare", "found/comparison.csv", "--model", "model.toml", "--out", "found", "--seed", "1"
+        capsys,
+        "compare",
+        "found/comparison.csv",
+        "--model",
+        "model.toml",
+        "--out",
+        "found",
+        "--seed",
+        "1",
     )
     assert code == 1
     assert "file that the command reads" in err
@@ -514,7 +562,9 @@ class Number(Mechanism):
     _prepare = _guarantee = _read = _randomise = never
 
 
-def test_a_mechanism_without_promise_or_file_is_refused_before_anything_is_spent(toy, capsys, install):
+def test_a_mechanism_without_promise_or_file_is_refused_before_anything_is_spent(
+    toy, capsys, install
+):
     install("bayesprivmrf.mechanisms", {"unpromising": Unpromising, "number": Number})
     for name, word in (("unpromising", "promises nothing"), ("number", "call it from Python")):
         code, out, err = run(capsys, *RELEASE, "--mechanism", name)
@@ -535,7 +585,9 @@ def test_plan_reads_no_data_and_says_what_the_budget_buys(toy, capsys):
 def test_a_plan_of_a_mechanism_that_learns_has_its_steps_and_its_promise(toy, capsys):
     (toy / "model.toml").write_text(AB_MODEL)
     plan = ["plan", "--model", "model.toml", "--rho", "0.5", "--mechanism"]
-    code, out, _ = run(capsys, *plan, "select-measure", "--set", "degree=1", "--total", "5000", "--json")
+    code, out, _ = run(
+        capsys, *plan, "select-measure", "--set", "degree=1", "--total", "5000", "--json"
+    )
     found = json.loads(out)
     assert code == 0
     assert sum(row["rho"] for row in found["steps"]) == pytest.approx(0.5)
@@ -666,7 +718,17 @@ def test_compare_draws_and_prints_a_seed_and_says_that_it_is_no_release(toy, cap
 
 
 def test_compare_marks_the_best_of_each_epsilon_and_ends_with_one_sentence_of_advice(toy, capsys):
-    arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "0.05", "9", "--seed", "3")
+    arguments = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--epsilon",
+        "0.05",
+        "9",
+        "--seed",
+        "3",
+    )
     rows = {
         (row["epsilon"], row["method"]): row["holdout_log_likelihood"]
         for row in json.loads(run(capsys, *arguments, *QUICK, "--json")[1])["results"]
@@ -681,7 +743,8 @@ def test_compare_marks_the_best_of_each_epsilon_and_ends_with_one_sentence_of_ad
             (line,) = [
                 line
                 for line in out.splitlines()
-                if line.startswith(written) and line.removeprefix(written).split()[0] == f"{epsilon:g}"
+                if line.startswith(written)
+                and line.removeprefix(written).split()[0] == f"{epsilon:g}"
             ]
             assert ("*" in line) is (round(rows[epsilon, name], 3) == round(best, 3))
             assert f"{rows[None, 'mle'] - rows[epsilon, name]:.3f}" in line  # what the noise costs
@@ -768,12 +831,17 @@ def test_compare_of_a_model_too_wide_to_score_ends_well_and_draws_nothing(toy, c
     assert code == 0
     assert all(row["holdout_log_likelihood"] is None for row in json.loads(out)["results"])
     assert "no score to draw" in err
-    assert {path.name for path in (toy / "found").iterdir()} == {"comparison.csv", "comparison.json"}
+    assert {path.name for path in (toy / "found").iterdir()} == {
+        "comparison.csv",
+        "comparison.json",
+    }
 
 
 def test_a_plan_has_one_number_format_a_column_and_whole_cliques(toy, capsys):
     long = "a_name_that_is_as_long_as_an_unhurried_person_makes_it_" * 2
-    text = MODEL.replace('["b", "c"]', f'["b", "{long}"]').replace("[variables.c]", f"[variables.{long}]")
+    text = MODEL.replace('["b", "c"]', f'["b", "{long}"]').replace(
+        "[variables.c]", f"[variables.{long}]"
+    )
     (toy / "model.toml").write_text(text)
     out = run(capsys, "plan", "--model", "model.toml", "--rho", "0.00001", "--total", "100000")[1]
     rows = [line.split(maxsplit=5) for line in out.splitlines()[2:4]]
@@ -850,10 +918,15 @@ def test_a_folder_with_files_is_kept_unless_forced_and_then_loses_only_what_fit_
     assert (code, out) == (1, "")
     assert "--force" in err
     assert (toy / "fitted" / "solution.json").read_bytes() == before
-    code, *_ = run(capsys, "fit", "toy.release", "--out", "fitted", "--method", "naive-mle", "--force")
+    code, *_ = run(
+        capsys, "fit", "toy.release", "--out", "fitted", "--method", "naive-mle", "--force"
+    )
     assert code == 0
     assert json.loads((toy / "fitted" / "solution.json").read_text())["method"] == "naive-mle"
-    assert {path.name for path in (toy / "fitted" / "marginals").iterdir()} == {"01_a_b.csv", "02_b_c.csv"}
+    assert {path.name for path in (toy / "fitted" / "marginals").iterdir()} == {
+        "01_a_b.csv",
+        "02_b_c.csv",
+    }
     assert (toy / "fitted" / "mine.txt").read_text() == "mine"
     base = (
         "compare",
@@ -913,7 +986,18 @@ def test_compare_without_arguments_is_the_survey(capsys):
     assert scores["cgm"] == pytest.approx(scores["mle"], abs=0.1)
 
 
-POSTERIOR = ("fit", "toy.release", "--method", "posterior", "--seed", "1", "--draws", "200", "--chains", "2")
+POSTERIOR = (
+    "fit",
+    "toy.release",
+    "--method",
+    "posterior",
+    "--seed",
+    "1",
+    "--draws",
+    "200",
+    "--chains",
+    "2",
+)
 
 
 @pytest.mark.slow  # compiles a posterior
@@ -934,7 +1018,9 @@ def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys
     table = found["marginals"][0]
     np.testing.assert_allclose(table["estimate"], drawn.mean(("chain", "draw")), atol=1e-12)
     for name, level in (("lower", 0.25), ("upper", 0.75)):
-        np.testing.assert_allclose(table[name], drawn.quantile(level, ("chain", "draw")), atol=1e-12)
+        np.testing.assert_allclose(
+            table[name], drawn.quantile(level, ("chain", "draw")), atol=1e-12
+        )
     again = json.loads(run(capsys, *POSTERIOR, "--prob", "0.5", "--json")[1])
     assert again["marginals"] == found["marginals"]
     other = json.loads(run(capsys, *POSTERIOR[:-5], "2", *POSTERIOR[-4:], "--json")[1])
@@ -944,7 +1030,9 @@ def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys
     assert shown.count("\nc  ") == 3  # a row for each state of c
 
 
-def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_forced(toy, capsys, monkeypatch):
+def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_forced(
+    toy, capsys, monkeypatch
+):
     from bayesprivmrf.cli import fit
 
     run(capsys, *RELEASE)
@@ -1048,7 +1136,9 @@ class Halved:
     def fit(self, releases):
         naive = bpm.NaiveMLE().fit(releases)
         flat = 0.5 * naive.potentials.flat
-        return replace(naive, potentials=naive.specification.tables(flat), method="halved", references=())
+        return replace(
+            naive, potentials=naive.specification.tables(flat), method="halved", references=()
+        )
 
 
 def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, install):
@@ -1097,19 +1187,34 @@ class Nothing:
         return None
 
 
-def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_its_row(toy, capsys, install):
+def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_its_row(
+    toy, capsys, install
+):
     classes = {"failing": Failing, "nothing": Nothing, "refusing": Refusing}
     install("bayesprivmrf.estimators", classes)
     assert run(capsys, *RELEASE)[0] == 0
     for name, words in (
-        ("failing", "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove"),
+        (
+            "failing",
+            "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove",
+        ),
         ("nothing", "must return a Solution, got NoneType"),
         ("refusing", "it takes nothing"),
     ):
         code, _, err = run(capsys, "fit", "toy.release", "--method", name)
         assert code == 1
         assert words in err
-    compared = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3", "--json")
+    compared = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--epsilon",
+        "2",
+        "--seed",
+        "3",
+        "--json",
+    )
     code, out, err = run(capsys, *compared, "--methods", "failing", "nothing", "refusing", "cgm")
     assert code == 0
     statuses = {row["method"]: row["status"] for row in json.loads(out)["results"]}
@@ -1124,7 +1229,9 @@ def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_it
         row["method"] for row in json.loads(out)["results"]
     }
     assert "`compare` leaves 'broken' out" in err
-    assert "two packages bring an estimator named 'cgm'; remove one. `compare` leaves 'cgm' out" in err
+    assert (
+        "two packages bring an estimator named 'cgm'; remove one. `compare` leaves 'cgm' out" in err
+    )
 
 
 @dataclass(frozen=True)
@@ -1220,7 +1327,9 @@ def test_compare_neither_stars_nor_advises_a_fit_that_is_not_trusted(toy, capsys
     }  # fmt: skip
     assert "Advice: halved predicts best" in out
     _, out, _ = run(capsys, *base, "--methods", "doubted")
-    assert "Advice: each method that was scored at every budget has a fit that is not trusted" in out
+    assert (
+        "Advice: each method that was scored at every budget has a fit that is not trusted" in out
+    )
     assert "predicts best" not in out
 
 
@@ -1247,7 +1356,16 @@ class Interrupted:
 
 def test_compare_stops_where_a_sampler_is_interrupted(toy, capsys, install):
     install("bayesprivmrf.estimators", {"interrupted": Interrupted})
-    arguments = ("compare", "data.csv", "--model", "model.toml", "--methods", "interrupted", "--seed", "1")
+    arguments = (
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--methods",
+        "interrupted",
+        "--seed",
+        "1",
+    )
     assert run(capsys, *arguments)[0] == 130
 
 
@@ -1267,11 +1385,24 @@ def test_the_main_job_takes_less_than_three_minutes(capsys):
 
 def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys):
     spins = np.random.default_rng(4).choice([-1, 1], (20_000, 3))
-    spins[:, 2] = np.where(np.random.default_rng(5).random(20_000) < 0.9, 1, -1) * spins[:, 0] * spins[:, 1]
-    pd.DataFrame(np.where(spins > 0, "y", "x"), columns=list("abc")).to_csv("signs.csv", index=False)
+    spins[:, 2] = (
+        np.where(np.random.default_rng(5).random(20_000) < 0.9, 1, -1) * spins[:, 0] * spins[:, 1]
+    )
+    pd.DataFrame(np.where(spins > 0, "y", "x"), columns=list("abc")).to_csv(
+        "signs.csv", index=False
+    )
     variables = "\n".join(f'[variables.{v}]\nstates = ["x", "y"]' for v in "abc")
     (toy / "signs.toml").write_text(f'title = "Signs"\n{variables}\n')
-    release = ["release", "signs.csv", "--model", "signs.toml", "--rho", "1", "--out", "parities.release"]
+    release = [
+        "release",
+        "signs.csv",
+        "--model",
+        "signs.toml",
+        "--rho",
+        "1",
+        "--out",
+        "parities.release",
+    ]
     assert run(capsys, *release, "--mechanism", "parity-queries", "--set", "order=3")[0] == 0
     code, out, err = run(capsys, "fit", "parities.release", "--out", "model.release")
     assert code == 0
@@ -1283,7 +1414,9 @@ def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys
     assert model.monomials["a", "b", "c"] == pytest.approx(math.atanh(0.8), abs=0.05)
     code, out, _ = run(capsys, "fit", "parities.release", "--json")
     assert code == 0
-    printed = {tuple(each["variables"]): each["coefficient"] for each in json.loads(out)["monomials"]}
+    printed = {
+        tuple(each["variables"]): each["coefficient"] for each in json.loads(out)["monomials"]
+    }
     assert printed == dict(model.monomials.items())
     for extra, match in (
         (["--out", "model.release"], "exists already"),
@@ -1318,7 +1451,16 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     )
     variables = "\n".join(f"[variables.{v}]\nstates = [0, 1]" for v in "abc")
     (toy / "pairs.toml").write_text(f'title = "Pairs"\n{variables}\n')
-    release = ["release", "pairs.csv", "--model", "pairs.toml", "--rho", "1", "--mechanism", "select-measure"]
+    release = [
+        "release",
+        "pairs.csv",
+        "--model",
+        "pairs.toml",
+        "--rho",
+        "1",
+        "--mechanism",
+        "select-measure",
+    ]
     code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "pairs.release")
     assert code == 0
     shown = out[out.index("Largest couplings, nats:") :].splitlines()
@@ -1339,7 +1481,9 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     shown = out[out.index("with standard errors:") :].splitlines()
     assert shown[3].split()[:2] == ["a", "b"]
     for row in (line.split() for line in shown[3:] if len(line.split()) == 4):
-        assert abs(float(row[2])) > 3 * float(row[3]) - 0.002  # what is not clear of noise is counted alone
+        assert (
+            abs(float(row[2])) > 3 * float(row[3]) - 0.002
+        )  # what is not clear of noise is counted alone
     code, out, _ = run(capsys, "fit", "rounds.release", "--prob", "0.8", "--json")
     assert code == 0
     told = json.loads(out)
@@ -1364,7 +1508,9 @@ def learned_in_rounds(rho: float, *, rng: int = 1):
     data["d"] = draws.integers(0, 12, 3_000) * (draws.random(3_000) < 0.1)
     network = bpm.declare(states={"a": [0, 1], "b": [0, 1], "c": [0, 1], "d": range(12)})
     workload = [("a", "b"), ("b", "c")]
-    return SelectMeasure(rho=rho, workload=workload).release(network, pd.DataFrame(data).astype(int), rng=rng)
+    return SelectMeasure(rho=rho, workload=workload).release(
+        network, pd.DataFrame(data).astype(int), rng=rng
+    )
 
 
 def test_fit_of_a_model_learned_in_rounds_says_which_tables_to_trust(tmp_path, capsys):
@@ -1390,7 +1536,8 @@ def test_fit_says_again_that_a_model_learned_in_rounds_is_not_trusted(tmp_path, 
     code, out, err = run(capsys, "fit", str(tmp_path / "rounds.release"))
     assert code == 0
     assert (
-        "bayesprivmrf: warning: the learned model is not trusted: do not use its numbers; spend more" in err
+        "bayesprivmrf: warning: the learned model is not trusted: do not use its numbers; spend more"
+        in err
     )
     assert "Tables: all are not trusted, because the model is not." in out
     assert "can be trusted" not in out

@@ -41,7 +41,9 @@ def fitted(capsys, *arguments):
 
 
 def test_a_chain_is_fitted_with_the_transition_matrix_that_its_steps_share(folder, capsys):
-    chain = bpm.markov_chain(["well", "ill"], 4, share="transitions", names=["q1", "q2", "q3", "q4"])
+    chain = bpm.markov_chain(
+        ["well", "ill"], 4, share="transitions", names=["q1", "q2", "q3", "q4"]
+    )
     steps = [("q1", "q2"), ("q2", "q3"), ("q3", "q4")]
     records = np.random.default_rng(1).choice(["well", "ill"], (800, 4))
     asked = [q.table("q1"), q.pooled(steps)]
@@ -62,15 +64,17 @@ def test_a_chain_is_fitted_with_the_transition_matrix_that_its_steps_share(folde
     moves = json.loads(out)["transitions"]
     assert [*moves[0]] == ["from", "to", "estimate", "status", "note"]
     (folder / "chain/transitions.csv").write_text("old")
-    LaplaceStatistics(epsilon=2.0).release(NETWORK, pd.DataFrame({"smokes": ["no"] * 99, "ill": "no"})).save(
-        "r"
-    )
+    LaplaceStatistics(epsilon=2.0).release(
+        NETWORK, pd.DataFrame({"smokes": ["no"] * 99, "ill": "no"})
+    ).save("r")
     assert fitted(capsys, "r", "--out", "chain", "--force")[0] == 0
     assert not (folder / "chain/transitions.csv").exists()  # it belonged to the earlier fit
 
 
 def test_published_noisy_counts_are_fitted_with_their_model_file(folder, capsys):
-    code, out, _ = fitted(capsys, "counts.csv", "--model", "model.toml", "--noise", "laplace", "--json")
+    code, out, _ = fitted(
+        capsys, "counts.csv", "--model", "model.toml", "--noise", "laplace", "--json"
+    )
     assert code == 0
     given = bpm.readers.read_counts(NETWORK, "counts.csv", noise="laplace")
     expected = bpm.NoiseAwareMAP().fit(given).interval(["smokes", "ill"])["lower"]
@@ -79,9 +83,9 @@ def test_published_noisy_counts_are_fitted_with_their_model_file(folder, capsys)
     code, _, err = fitted(capsys, "counts.csv")
     assert code == 1
     assert "pass their model file as `--model`, and their noise as `--noise`" in err
-    bpm.NoisyStatistics.from_tables(NETWORK, {("smokes", "ill"): [[5, 9], [8, 8]]}, noise=Laplace(1.0)).save(
-        "r"
-    )
+    bpm.NoisyStatistics.from_tables(
+        NETWORK, {("smokes", "ill"): [[5, 9], [8, 8]]}, noise=Laplace(1.0)
+    ).save("r")
     code, _, err = fitted(capsys, "r", "--noise", "laplace")
     assert code == 1
     assert "must be left out" in err
@@ -100,7 +104,9 @@ def test_the_estimate_of_peer_effects_is_given_its_interval(folder, capsys, monk
     found = bpm.load_release("ring.release").interval(0.8, rng=told["seed"])
     assert code == 0
     assert [told["lower"], told["upper"]] == found.loc["beta", ["lower", "upper"]].tolist()
-    code, again, _ = fitted(capsys, "ring.release", "--prob", "0.8", "--json", "--seed", str(told["seed"]))
+    code, again, _ = fitted(
+        capsys, "ring.release", "--prob", "0.8", "--json", "--seed", str(told["seed"])
+    )
     assert (code, again) == (0, out)
     for option in (["--out", "here"], ["--given", "smokes=no"]):
         code, _, err = fitted(capsys, "ring.release", *option)

@@ -12,7 +12,9 @@ import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
 from bayesprivmrf.records import read_declaration
 
-MODEL = 'cliques = [["a", "b"]]\n[variables.a]\nstates = ["x", "y"]\n[variables.b]\nstates = [0, 1]\n'
+MODEL = (
+    'cliques = [["a", "b"]]\n[variables.a]\nstates = ["x", "y"]\n[variables.b]\nstates = [0, 1]\n'
+)
 CODEBOOK = '''\
 variable;state;label
 sex;f;
@@ -37,7 +39,17 @@ def folder(tmp_path, monkeypatch):
 
 def release(capsys, *more):
     code = main(
-        ["release", "data.csv", "--model", "model.toml", "--epsilon", "50", "--out", "a.release", *more]
+        [
+            "release",
+            "data.csv",
+            "--model",
+            "model.toml",
+            "--epsilon",
+            "50",
+            "--out",
+            "a.release",
+            *more,
+        ]
     )
     return code, capsys.readouterr().err
 
@@ -50,13 +62,19 @@ def test_a_frequency_table_is_released_with_its_counts(folder, capsys):
         0,
         30,
     ]
-    code, err = release(capsys, "--force", "--set", "person=Freq", "--set", "at_most=1", "--count", "Freq")
+    code, err = release(
+        capsys, "--force", "--set", "person=Freq", "--set", "at_most=1", "--count", "Freq"
+    )
     assert (code, "not be given together" in err) == (1, True)
     code, err = release(capsys, "--force", "--count", "n")
     assert (code, "must name a column of the data, got 'n'" in err) == (1, True)
     (folder / "data.csv").write_text("a,b,Freq\nx,0,secret\n")
     code, err = release(capsys, "--force", "--count", "Freq")
-    assert (code, "column 'Freq' must hold whole numbers" in err, "secret" in err) == (1, True, False)
+    assert (code, "column 'Freq' must hold whole numbers" in err, "secret" in err) == (
+        1,
+        True,
+        False,
+    )
 
 
 def test_a_column_of_counts_that_is_not_named_warns(folder, capsys):

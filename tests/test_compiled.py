@@ -28,12 +28,20 @@ def checksum_with(tmp_path, monkeypatch):
     """Return the checksum of a function that calls into a second file, whose text and constant are given."""
 
     def found(step, constant):
-        folder = tmp_path / f"{step}{constant}".replace(" ", "_").replace("*", "x").replace("+", "p")
+        folder = tmp_path / f"{step}{constant}".replace(" ", "_").replace("*", "x").replace(
+            "+", "p"
+        )
         folder.mkdir()
         for name in ("toy_inner", "toy_outer"):
             monkeypatch.setitem(sys.modules, f"bayesprivmrf.{name}", None)
-        module(folder, "toy_inner", f"from numba import njit\n@njit\ndef inner(x):\n    return {step}\n")
-        outer = "from bayesprivmrf.toy_inner import inner\ndef outer(x):\n    return inner(x) + LIMIT\n"
+        module(
+            folder,
+            "toy_inner",
+            f"from numba import njit\n@njit\ndef inner(x):\n    return {step}\n",
+        )
+        outer = (
+            "from bayesprivmrf.toy_inner import inner\ndef outer(x):\n    return inner(x) + LIMIT\n"
+        )
         made = module(folder, "toy_outer", outer)
         made.LIMIT = constant
         return checksum(made.outer)
@@ -42,7 +50,11 @@ def checksum_with(tmp_path, monkeypatch):
 
 
 def test_the_key_changes_with_a_file_that_is_called_and_with_an_imported_constant(checksum_with):
-    same, edited, other = checksum_with("x + 1", 2), checksum_with("x + 3", 2), checksum_with("x  + 1", 5)
+    same, edited, other = (
+        checksum_with("x + 1", 2),
+        checksum_with("x + 3", 2),
+        checksum_with("x  + 1", 5),
+    )
     assert len({same, edited, other}) == 3
 
 
@@ -85,7 +97,8 @@ def test_functions_inside_an_entry_point_are_linked_and_optimized_as_part_of_it(
     with pytest.raises(ValueError, match="a negative number"):
         entry(-3.0)
     (part,), (callable_part,) = (
-        [result.library for result in function.overloads.values()] for function in (inner, used_by_python)
+        [result.library for result in function.overloads.values()]
+        for function in (inner, used_by_python)
     )
     assert isinstance(part, Part)
     assert not part.is_loaded

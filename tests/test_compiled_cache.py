@@ -29,7 +29,9 @@ print(folder, folder and oct(stat.S_IMODE(os.stat(folder).st_mode)))
 
 
 def outcome(program=PROGRAM, **environment):
-    given = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"} | environment
+    given = {
+        key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"
+    } | environment
     found = subprocess.run(
         [sys.executable, "-c", program], env=given, capture_output=True, text=True, check=True
     )
@@ -70,7 +72,9 @@ def doubled(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
     source = tmp_path / "tiny.py"
-    source.write_text("from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
+    source.write_text(
+        "from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n"
+    )
 
     def call(name="bayesprivmrf.tiny"):
         spec = importlib.util.spec_from_file_location(name, source)
@@ -100,7 +104,9 @@ def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, 
 def test_on_a_full_disk_code_is_compiled_and_not_kept(doubled, monkeypatch):
     import resource
 
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut its own file short as well
+    monkeypatch.setattr(
+        sys, "dont_write_bytecode", True
+    )  # Python would cut its own file short as well
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
@@ -128,7 +134,9 @@ def test_damaged_code_that_cannot_be_replaced_names_the_folder_and_the_remedy(do
     (index,) = doubled.folder.rglob("*.nbi")
     index.unlink()
     index.mkdir()
-    with pytest.raises(BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"):
+    with pytest.raises(
+        BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"
+    ):
         doubled()
 
 
@@ -158,7 +166,9 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
     assert not capsys.readouterr().err
     for number in (2, 3):
-        compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
+        compiled_in(
+            f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch
+        )
     assert capsys.readouterr().err.count("once after installation") == is_watched
 
 
@@ -210,7 +220,11 @@ def test_the_mark_of_the_tests_changes_with_compiled_files_alone(package_with):
 def test_no_checksum_is_taken_before_all_that_the_function_calls_is_defined():
     early = []
     for function in compiled_functions():
-        closure = function.__closure__ if isinstance(function, FunctionType) else function.py_func.__closure__
+        closure = (
+            function.__closure__
+            if isinstance(function, FunctionType)
+            else function.py_func.__closure__
+        )
         if closure and closure[0].cell_contents != checksum(function):
             early.append(function.__qualname__)
     assert not early
@@ -224,9 +238,13 @@ def test_kept_code_is_compiled_again_if_a_source_in_another_file_changes():
                 continue
             own = function.py_func
             is_kept = hasattr(function._cache, "_impl")
-            if not is_kept or own.__closure__:  # numba sees the file itself; others are seen by the checksum
+            if (
+                not is_kept or own.__closure__
+            ):  # numba sees the file itself; others are seen by the checksum
                 continue
             used = [own.__globals__.get(one) for one in own.__code__.co_names]
-            files = {one.py_func.__code__.co_filename for one in used if isinstance(one, Dispatcher)}
+            files = {
+                one.py_func.__code__.co_filename for one in used if isinstance(one, Dispatcher)
+            }
             reached += [f"{module.name}.{name}"] if files - {own.__code__.co_filename} else []
     assert not reached

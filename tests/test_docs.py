@@ -61,7 +61,9 @@ def blocks(path: Path) -> list[Block]:
     text = path.read_text(encoding="utf-8")
     return [
         block_of(
-            found["kind"] or found["directive"] or "", found["text"], text.count("\n", 0, found.start("text"))
+            found["kind"] or found["directive"] or "",
+            found["text"],
+            text.count("\n", 0, found.start("text")),
         )
         for found in FENCE.finditer(text)
     ]
@@ -80,14 +82,22 @@ def commands(block: Block, program: str = "bayesprivmrf") -> list[list[str]]:
     """Return the arguments of every command of a program."""
     lines = block.text.replace("\\\n", " ").splitlines()
     found = [
-        line.removeprefix(program) for line in lines if line == program or line.startswith(f"{program} ")
+        line.removeprefix(program)
+        for line in lines
+        if line == program or line.startswith(f"{program} ")
     ]
     return [shlex.split(line, comments=True) for line in found]
 
 
 def test_every_guide_is_found():
     names = {path.name for path in GUIDES}
-    assert {"README.md", "index.md", "command-line.md", "notation.md", "design-principles.md"} <= names
+    assert {
+        "README.md",
+        "index.md",
+        "command-line.md",
+        "notation.md",
+        "design-principles.md",
+    } <= names
     shell = [block for block in blocks(DOCS / "how-to" / "command-line.md") if block.kind in SHELL]
     assert sum(len(commands(block)) for block in shell) >= 5
 
@@ -110,7 +120,10 @@ def test_the_options_of_a_code_cell_are_no_code():
 def test_a_sentence_that_wraps_before_a_number_is_not_turned_into_a_list(path):
     """A line that begins with "1." starts a list, even in the middle of a sentence; a list has a second item."""
     text = re.sub(
-        r"^(`{3,}|~{3,}).*?^\1", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+        r"^(`{3,}|~{3,}).*?^\1",
+        "",
+        path.read_text(encoding="utf-8"),
+        flags=re.MULTILINE | re.DOTALL,
     )
     first = re.split(r"^[ ]*1\. ", text, flags=re.MULTILINE)[1:]
     assert [item[:60] for item in first if not re.search(r"^[ ]*2\. ", item, re.MULTILINE)] == []
@@ -206,7 +219,9 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
             if block.kind == "code-cell":
                 close_figures()  # as a notebook does once it has shown them
         elif block.kind == "toml" and block.text.startswith("# "):
-            Path(block.text.splitlines()[0].removeprefix("# ")).write_text(block.text, encoding="utf-8")
+            Path(block.text.splitlines()[0].removeprefix("# ")).write_text(
+                block.text, encoding="utf-8"
+            )
         elif block.kind in SHELL:
             for command in commands(block):
                 command_parser().parse_args(command)
@@ -234,9 +249,12 @@ def test_links_between_guides_lead_somewhere():
             if target.suffix == ".ipynb" and target.parent == DOCS / "tutorials":
                 target = ROOT / "notebooks" / target.name
             is_made = (
-                path.parent == target.parent == DOCS / "benchmarks" or target.parent == BENCHMARK_PICTURES
+                path.parent == target.parent == DOCS / "benchmarks"
+                or target.parent == BENCHMARK_PICTURES
             )
-            assert is_made or target.exists(), f"{path.relative_to(ROOT)} links to {found['target']}"
+            assert is_made or target.exists(), (
+                f"{path.relative_to(ROOT)} links to {found['target']}"
+            )
 
 
 def way_of_select_measure() -> str:
@@ -268,7 +286,9 @@ def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_or_nin
 
 
 def test_the_foundations_of_the_way_are_files_that_define_what_is_relied_on():
-    found = re.findall(r"^- `([\w/]+)\.py`: .*?`(\w+)(?:\(.*\))?`", way_of_select_measure(), re.MULTILINE)
+    found = re.findall(
+        r"^- `([\w/]+)\.py`: .*?`(\w+)(?:\(.*\))?`", way_of_select_measure(), re.MULTILINE
+    )
     assert len(found) == 5
     for path, name in found:
         assert defines(importlib.import_module("bayesprivmrf." + path.replace("/", ".")), name)
@@ -277,7 +297,9 @@ def test_the_foundations_of_the_way_are_files_that_define_what_is_relied_on():
 def test_what_stands_beside_the_way_is_told_of_on_the_way():
     """Whoever reads on without a file beside the way was told by a file on it what the other one does."""
     way = way_of_select_measure()
-    told = re.findall(r"^- `([\w/]+)\.py`, (?:named|described) in `([\w/]+)\.py`: \S", way, re.MULTILINE)
+    told = re.findall(
+        r"^- `([\w/]+)\.py`, (?:named|described) in `([\w/]+)\.py`: \S", way, re.MULTILINE
+    )
     assert len(told) == way.count("named in") + way.count("described in") > 5
     for beside, on in told:
         assert f". `{on}.py`" in way, f"{on} is not on the way"
@@ -285,7 +307,9 @@ def test_what_stands_beside_the_way_is_told_of_on_the_way():
         name = "bayesprivmrf." + beside.replace("/", ".")
         importlib.import_module(name)
         short = name.removeprefix("bayesprivmrf.mechanisms.")  # within the folder of the mechanisms
-        assert short in (importlib.import_module("bayesprivmrf." + on.replace("/", ".")).__doc__ or "")
+        assert short in (
+            importlib.import_module("bayesprivmrf." + on.replace("/", ".")).__doc__ or ""
+        )
 
 
 def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder():
@@ -298,11 +322,13 @@ def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder()
         own = re.findall(r"`([\w./]+)`", files)
         assert own
         assert all((ROOT / "bayesprivmrf" / "mechanisms" / file).is_file() for file in own), files
-        assert all((ROOT / "bayesprivmrf" / at).is_dir() for at in re.findall(r"`([\w/]+)`", folders)), (
-            folders
-        )
+        assert all(
+            (ROOT / "bayesprivmrf" / at).is_dir() for at in re.findall(r"`([\w/]+)`", folders)
+        ), folders
         assert "](../" in proof
-    public = {name for name in mechanisms.__all__ if issubclass_of_mechanism(getattr(mechanisms, name))}
+    public = {
+        name for name in mechanisms.__all__ if issubclass_of_mechanism(getattr(mechanisms, name))
+    }
     assert told == public - {
         "Mechanism",
         "StatisticsMechanism",
@@ -313,7 +339,9 @@ def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder()
 def test_pages_that_the_code_names_exist():
     """Comments, docstrings and messages send readers to pages; no page may move without them."""
     named = re.compile(r"\b(?:docs|notebooks)/[\w/-]+\.(?:md|ipynb)\b")
-    sources = [path for folder in ("bayesprivmrf", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    sources = [
+        path for folder in ("bayesprivmrf", "benchmarks") for path in (ROOT / folder).rglob("*.py")
+    ]
     for path in [*sources, *ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / ".ci" / "run"]:
         for page in named.findall(path.read_text(encoding="utf-8")):
             made = page.startswith("docs/benchmarks/")  # by the build
@@ -326,7 +354,9 @@ def test_modules_that_the_explanations_name_exist():
     for path in (DOCS / "explanation").glob("*.md"):
         for module in named.findall(path.read_text(encoding="utf-8")):
             parent, name = module.rsplit(".", 1)
-            spec = importlib.util.find_spec(module) or hasattr(importlib.import_module(parent), name)
+            spec = importlib.util.find_spec(module) or hasattr(
+                importlib.import_module(parent), name
+            )
             assert spec, f"{path.name} names {module}"
 
 
@@ -339,7 +369,9 @@ def test_the_layers_are_those_of_the_import_contract():
     told = re.search(r"Imports point one way: (.*?)\.\s", page, re.DOTALL)
     assert told is not None
     layers = [set(re.findall(r"`(\w+)`", layer)) for layer in told[1].split("→")]
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
     (held,) = [contract["layers"] for contract in contracts if contract["type"] == "layers"]
     assert layers == [
         {name.strip().removeprefix("bayesprivmrf.") for name in layer.split(":")} for layer in held
@@ -348,8 +380,12 @@ def test_the_layers_are_those_of_the_import_contract():
 
 def defines(module, name: str) -> bool:
     tree = ast.parse(inspect.getsource(module))
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    return name in {getattr(node, "name", getattr(node, "id", None)) for node in (*tree.body, *targets)}
+    targets = [
+        target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets
+    ]
+    return name in {
+        getattr(node, "name", getattr(node, "id", None)) for node in (*tree.body, *targets)
+    }
 
 
 def split(path: str) -> tuple[str, str]:
@@ -392,7 +428,10 @@ def names_used(text: str) -> set[tuple[str, str]]:
                     modules[name.asname or "bayesprivmrf"] = (
                         whole if name.asname else sys.modules["bayesprivmrf"]
                     )
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "bayesprivmrf":
+        elif (
+            isinstance(node, ast.ImportFrom)
+            and (node.module or "").partition(".")[0] == "bayesprivmrf"
+        ):
             for name in node.names:
                 held = getattr(importlib.import_module(node.module or ""), name.name)
                 if isinstance(held, types.ModuleType):
@@ -416,7 +455,13 @@ from bayesprivmrf import queries as q, sequences
 from bayesprivmrf.privacy import Adjacency
 bpm.network.IsingNetwork.from_graph; q.table("a"); sequences.lengths(bpm.CGM().fit(release)); release.total
 """
-    assert {name for _, name in names_used(code)} == {"IsingNetwork", "table", "lengths", "CGM", "Adjacency"}
+    assert {name for _, name in names_used(code)} == {
+        "IsingNetwork",
+        "table",
+        "lengths",
+        "CGM",
+        "Adjacency",
+    }
 
 
 def cells_of(path: Path, kind: str) -> str:
@@ -425,7 +470,9 @@ def cells_of(path: Path, kind: str) -> str:
 
 
 def text_of(path: Path) -> str:
-    return cells_of(path, "markdown") if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
+    return (
+        cells_of(path, "markdown") if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
+    )
 
 
 def code_of(path: Path) -> str:
@@ -434,7 +481,9 @@ def code_of(path: Path) -> str:
     return "\n".join(block.text for block in blocks(path) if block.kind in CODE)
 
 
-@pytest.mark.parametrize("path", [*GUIDES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "path", [*GUIDES, *NOTEBOOKS], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_name_that_a_guide_uses_is_in_the_reference(path):
     """So whoever follows a guide uses what is public: what the reference does not show may change without notice."""
     on_pages = shown()
@@ -493,7 +542,9 @@ WITHOUT_EXAMPLE = {
 
 
 def test_the_page_of_a_class_shows_an_example():
-    classes = [(module, name, getattr(importlib.import_module(module), name)) for module, name in listed()]
+    classes = [
+        (module, name, getattr(importlib.import_module(module), name)) for module, name in listed()
+    ]
     lacking = {
         name
         for _, name, held in classes

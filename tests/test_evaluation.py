@@ -20,7 +20,9 @@ def test_kl_divergence_matches_enumeration(awkward_pair):
     log_p = log_joint(p.specification, p.potentials.flat)
     log_q = log_joint(q.specification, q.potentials.flat)
     log_p, log_q = log_p - np.logaddexp.reduce(log_p), log_q - np.logaddexp.reduce(log_q)
-    assert bpm.kl_divergence(p, q) == pytest.approx(float(np.exp(log_p) @ (log_p - log_q)), abs=1e-10)
+    assert bpm.kl_divergence(p, q) == pytest.approx(
+        float(np.exp(log_p) @ (log_p - log_q)), abs=1e-10
+    )
     assert bpm.kl_divergence(p, p) == pytest.approx(0, abs=1e-12)
 
 
@@ -28,7 +30,9 @@ def test_kl_divergence_matches_enumeration(awkward_pair):
 def awkward_pair(request):
     states = {"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}
     first = specification(states, [("a", "b"), ("c", "b")])
-    second = first if request.param == "same cliques" else specification(states, [("c", "a"), ("b",)])
+    second = (
+        first if request.param == "same cliques" else specification(states, [("c", "a"), ("b",)])
+    )
     return solution_of(first, 1), solution_of(second, 2)
 
 
@@ -68,12 +72,21 @@ def test_holdout_log_likelihood_is_the_mean_log_probability_of_the_records():
     solution = solution_of(model, 4)
     records = pd.DataFrame({"b": [0, 1, 1, 2], "a": ["n", "y", "n", "n"], "unused": 1})
     p = dict(
-        zip(map(tuple, joint_states(model)), probabilities(model, solution.potentials.flat), strict=True)
+        zip(
+            map(tuple, joint_states(model)),
+            probabilities(model, solution.potentials.flat),
+            strict=True,
+        )
     )
-    codes = [(model.domain.code("a", a), model.domain.code("b", b)) for a, b in zip(records.a, records.b)]  # noqa: B905
+    codes = [
+        (model.domain.code("a", a), model.domain.code("b", b))
+        for a, b in zip(records.a, records.b, strict=True)
+    ]
     expected = np.mean([math.log(p[code]) for code in codes])
     assert bpm.holdout_log_likelihood(solution, records) == pytest.approx(expected, abs=1e-12)
-    assert bpm.holdout_log_likelihood(solution.network, records) == pytest.approx(expected, abs=1e-12)
+    assert bpm.holdout_log_likelihood(solution.network, records) == pytest.approx(
+        expected, abs=1e-12
+    )
 
 
 def test_a_frequency_table_is_held_out_as_its_repeated_rows():
@@ -83,7 +96,9 @@ def test_a_frequency_table_is_held_out_as_its_repeated_rows():
     rows = table.loc[table.index.repeat(table.Freq), ["a", "b"]]
     for estimate in (solution, posterior):
         expected = bpm.holdout_log_likelihood(estimate, rows)
-        assert bpm.holdout_log_likelihood(estimate, table, count="Freq") == pytest.approx(expected, abs=1e-12)
+        assert bpm.holdout_log_likelihood(estimate, table, count="Freq") == pytest.approx(
+            expected, abs=1e-12
+        )
     scored = bpm.compare({"it": solution}, holdout=table, count="Freq")
     expected = bpm.holdout_log_likelihood(solution, rows)
     assert scored["holdout_log_likelihood"].item() == pytest.approx(expected, abs=1e-12)
@@ -123,8 +138,13 @@ def test_compare_has_one_row_a_method_in_the_order_given():
 
 
 def test_loopy_solutions_are_scored_by_the_exact_log_partition():
-    cycle = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
-    exact, loopy = solution_of(cycle, 3, scale=2.0), solution_of(cycle, 3, scale=2.0, inference="loopy")
+    cycle = specification(
+        {v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    )
+    exact, loopy = (
+        solution_of(cycle, 3, scale=2.0),
+        solution_of(cycle, 3, scale=2.0, inference="loopy"),
+    )
     assert abs(loopy.log_partition - exact.log_partition) > 1e-4  # Bethe's is another number
     assert bpm.kl_divergence(exact, loopy) == pytest.approx(0, abs=1e-12)
     records = exact.sample(50, rng=1)
@@ -139,7 +159,9 @@ def test_comparison_passes_on_the_states_for_missing_and_other_values():
     raw = pd.DataFrame({"a": ["n", None, "what", "y"]})
     clean = pd.DataFrame({"a": ["n", "gone", "else", "y"]})
     row = bpm.compare({"it": solution}, holdout=raw, missing="gone", other="else").iloc[0]
-    assert row["holdout_log_likelihood"] == pytest.approx(bpm.holdout_log_likelihood(solution, clean))
+    assert row["holdout_log_likelihood"] == pytest.approx(
+        bpm.holdout_log_likelihood(solution, clean)
+    )
     with pytest.raises(ArgumentError, match="got a DataFrame for 'it'"):
         bpm.compare({"it": clean})
     with pytest.raises(ArgumentError, match="the order is"):
@@ -163,7 +185,10 @@ def test_a_posterior_is_scored_by_its_predictive(posterior):
     chosen = generator.integers(len(states), size=300)
     labels = [model.domain.states_of(v) for v in model.domain.variables]
     records = pd.DataFrame(
-        {v: [labels[i][code] for code in states[chosen, i]] for i, v in enumerate(model.domain.variables)}
+        {
+            v: [labels[i][code] for code in states[chosen, i]]
+            for i, v in enumerate(model.domain.variables)
+        }
     )
     found = bpm.holdout_log_likelihood(posterior, records)
     assert found == pytest.approx(float(np.log(joint[chosen]).mean()), abs=1e-10)
@@ -185,7 +210,9 @@ def test_divergence_from_a_posterior_is_that_from_its_mean(posterior):
 def test_posteriors_and_solutions_are_compared_side_by_side(posterior):
     truth = solution_of(posterior.specification, 1)
     records = truth.sample(50, rng=1)
-    table = bpm.compare({"mean": posterior.solution, "posterior": posterior}, truth=truth, holdout=records)
+    table = bpm.compare(
+        {"mean": posterior.solution, "posterior": posterior}, truth=truth, holdout=records
+    )
     assert list(table.index) == ["mean", "posterior"]
     assert table.loc["mean", "kl_divergence"] == table.loc["posterior", "kl_divergence"]
     assert table.loc["posterior", "status"] == "converged"
@@ -203,7 +230,10 @@ def test_what_involves_a_reference_is_marked_as_unprotected():
     chain = bpm.markov_chain([0, 1], 3)
     records = bpm.uniform_solution(chain).sample(200, rng=1)
     exact, mark = reference(chain, records), "exact, unprotected"
-    network, fit = exact.network, bpm.NaiveMLE().fit(LaplaceStatistics(epsilon=1.0).release(chain, records))
+    network, fit = (
+        exact.network,
+        bpm.NaiveMLE().fit(LaplaceStatistics(epsilon=1.0).release(chain, records)),
+    )
     assert network.graph["privacy"] == exact.marginal("x1").attrs["privacy"] == mark
     assert "privacy" not in fit.network.graph
     frame = sequences.transition_matrix(exact, step=1)

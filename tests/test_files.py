@@ -29,11 +29,15 @@ def release(seed):
 
 
 def posterior(seed):
-    return bpm.LatentCounts().fit(release(seed), rng=seed, draws=60, tune=20, chains=2, progress_bar=False)
+    return bpm.LatentCounts().fit(
+        release(seed), rng=seed, draws=60, tune=20, chains=2, progress_bar=False
+    )
 
 
 def law(seed):
-    estimates = np.random.default_rng(seed).normal(size=(2, 20_000, 1))  # no compression makes these small
+    estimates = np.random.default_rng(seed).normal(
+        size=(2, 20_000, 1)
+    )  # no compression makes these small
     return EstimateLaw(
         betas=np.array([0.0, 1.0]),
         estimates=estimates,
@@ -165,9 +169,20 @@ def test_a_posteriors_link_is_followed_and_an_old_file_keeps_its_permissions(res
 def test_the_command_line_keeps_the_folder_of_an_earlier_run(tmp_path, capsys):
     release(1).save(tmp_path / "one.release")
     out = tmp_path / "out"
-    call = ["fit", str(tmp_path / "one.release"), "--method", "naive-mle", "--out", str(out), "--force"]
+    call = [
+        "fit",
+        str(tmp_path / "one.release"),
+        "--method",
+        "naive-mle",
+        "--out",
+        str(out),
+        "--force",
+    ]
     assert main(call) == 0
-    old = {path: f"kept {path.name}" for path in [*out.glob("*.json"), *out.glob("marginals/*"), out / "x"]}
+    old = {
+        path: f"kept {path.name}"
+        for path in [*out.glob("*.json"), *out.glob("marginals/*"), out / "x"]
+    }
     old[out / "marginals" / "07_earlier.csv"] = "of another model"
     for path, text in old.items():
         path.write_text(text)
@@ -200,7 +215,9 @@ def test_a_killed_save_leaves_a_whole_file(results, tmp_path):
     shutil.copy(tmp_path / "first", tmp_path / "kept")
     moments = np.random.default_rng(0).uniform(0, 0.5, 5)
     for moment in moments:
-        saver = subprocess.Popen([sys.executable, "-c", SAVER], cwd=tmp_path, stdout=subprocess.PIPE)
+        saver = subprocess.Popen(
+            [sys.executable, "-c", SAVER], cwd=tmp_path, stdout=subprocess.PIPE
+        )
         assert saver.stdout is not None
         assert saver.stdout.readline() == b"ready\n"
         time.sleep(moment)

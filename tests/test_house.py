@@ -30,7 +30,10 @@ ARGUMENTS = {
 """Where an argument of several forms is asked for its form: by the base alone, never by one law or one release."""
 
 LATER = {
-    ("model.pgmpy_networks", "model.specification")  # two methods that say it in another library's words
+    (
+        "model.pgmpy_networks",
+        "model.specification",
+    )  # two methods that say it in another library's words
 }
 """Cycles of modules that are left when imports inside functions count: each is one arrow back within one folder."""
 
@@ -78,7 +81,11 @@ STUBS = modules_below(ROOT / HOUSE, "pyi")
 
 def _is_for_types(node: ast.AST) -> bool:
     """Whether a statement is `if TYPE_CHECKING:`."""
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    return (
+        isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
+    )
 
 
 def _walk(node: ast.AST, is_inside: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
@@ -87,7 +94,9 @@ def _walk(node: ast.AST, is_inside: bool) -> Iterator[tuple[ast.Import | ast.Imp
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, is_inside
         elif isinstance(child, STATEMENTS) and not _is_for_types(child):
-            yield from _walk(child, is_inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef))
+            yield from _walk(
+                child, is_inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
 
 
 @cache
@@ -97,7 +106,9 @@ def all_imports_of(module: Module) -> list[tuple[tuple[str, str], bool]]:
     for node, is_inside in _walk(module.tree, is_inside=False):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                assert not alias.name.startswith(f"{HOUSE}."), f"{module.name} imports by a whole path"
+                assert not alias.name.startswith(f"{HOUSE}."), (
+                    f"{module.name} imports by a whole path"
+                )
             continue
         above = module.name.split(".") if node.level else []
         if node.level:
@@ -111,7 +122,9 @@ def all_imports_of(module: Module) -> list[tuple[tuple[str, str], bool]]:
 
 def imports_of(module: Module, *, inside_functions: bool) -> list[tuple[str, str]]:
     """Modules of the house, and the names taken from them; those for the type checker alone do not count."""
-    return [taken for taken, is_inside in all_imports_of(module) if inside_functions or not is_inside]
+    return [
+        taken for taken, is_inside in all_imports_of(module) if inside_functions or not is_inside
+    ]
 
 
 def passed_on() -> dict[tuple[str, str], str]:
@@ -142,7 +155,9 @@ def arrows(*, inside_functions: bool) -> nx.DiGraph:
 
 
 def cycles(graph: nx.DiGraph) -> set[tuple[str, ...]]:
-    return {tuple(sorted(found)) for found in nx.strongly_connected_components(graph) if len(found) > 1}
+    return {
+        tuple(sorted(found)) for found in nx.strongly_connected_components(graph) if len(found) > 1
+    }
 
 
 def test_no_module_imports_itself_in_a_circle():
@@ -192,14 +207,19 @@ def test_laws_releases_and_learned_models_are_not_asked_for_their_type_elsewhere
     for name, module in MODULES.items():
         for node in module.nodes:
             kinds: list[ast.expr] = []
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "isinstance",
+                "issubclass",
+            ):
                 kinds = node.args[1:]
             elif isinstance(node, ast.MatchClass):
                 kinds = [node.cls]
             elif isinstance(node, ast.Compare) and _asks_type(node.left):
                 kinds = node.comparators
             taken = {
-                getattr(part, "id", getattr(part, "attr", None)) for kind in kinds for part in ast.walk(kind)
+                getattr(part, "id", getattr(part, "attr", None))
+                for kind in kinds
+                for part in ast.walk(kind)
             }
             asked.update((name, kind) for kind in taken & own.keys() if own[kind] != module.room)
     assert asked == ARGUMENTS
@@ -236,7 +256,9 @@ def test_tests_take_names_from_the_packages_that_list_them_and_little_from_insid
                 if name not in listed[above[-1]]:
                     inside += 1
                     passed_by += [
-                        f"{test.name}: {name} of {at or HOUSE}" for at in above if name in listed[at]
+                        f"{test.name}: {name} of {at or HOUSE}"
+                        for at in above
+                        if name in listed[at]
                     ]
     assert passed_by == []
     assert inside <= MOST_INSIDE

@@ -32,7 +32,9 @@ def test_engines_that_wait_for_their_next_use_share_a_bound_on_their_memory():
     assert marginal_engine(*large) is marginal_engine(*large)
     small = [([2, 2 + extra], [(0, 1)]) for extra in range(8)]
     engines = [marginal_engine(*model) for model in small]
-    assert all(marginal_engine(*model) is engine for model, engine in zip(small, engines, strict=True))
+    assert all(
+        marginal_engine(*model) is engine for model, engine in zip(small, engines, strict=True)
+    )
 
 
 def fitted(states):
@@ -90,7 +92,9 @@ for fit in range(8):
 @pytest.mark.slow  # a dozen posteriors
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_dozen_posteriors_take_the_memory_of_a_few():
-    found = subprocess.run([sys.executable, "-c", MANY_FITS], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", MANY_FITS], capture_output=True, text=True, check=True
+    )
     resident = [float(line) for line in found.stdout.split()]
     # MiB; without returning freed memory each of these fits adds about ten
     assert resident[-1] - resident[3] < 30

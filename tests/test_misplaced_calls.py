@@ -26,7 +26,9 @@ RELEASE: Any = bpm.NoisyStatistics.from_tables(
 )
 ESTIMATORS: list[Any] = [bpm.NaiveMLE, bpm.CGM, bpm.NoiseAwareMAP, bpm.LatentCounts]
 MECHANISMS = [
-    each for each in mechanisms.available_mechanisms().values() if each.__module__.startswith("bayesprivmrf.")
+    each
+    for each in mechanisms.available_mechanisms().values()
+    if each.__module__.startswith("bayesprivmrf.")
 ]
 
 
@@ -55,7 +57,9 @@ def test_a_mechanism_without_parentheses_asks_for_its_settings(mechanism):
         with pytest.raises(ArgumentError) as refused:
             getattr(loose, method)(*given)
         article = "an" if name.startswith("O") else "a"
-        assert str(refused.value).startswith(f"`{name}.{method}` must be called on {article} {name}, got ")
+        assert str(refused.value).startswith(
+            f"`{name}.{method}` must be called on {article} {name}, got "
+        )
         assert f"write {name}({needed}).{method}(...)" in str(refused.value)
 
 
@@ -82,9 +86,7 @@ def test_a_method_of_an_object_is_the_method_itself():
 def test_a_setting_by_position_is_asked_for_by_name(made: Any, remedy):
     with pytest.raises(ArgumentError) as refused:
         made(1.0)
-    message = (
-        f"the settings of {made.__name__} must be given by name, got 1.0; write {made.__name__}({remedy})."
-    )
+    message = f"the settings of {made.__name__} must be given by name, got 1.0; write {made.__name__}({remedy})."
     assert str(refused.value) == message
     with pytest.raises(ArgumentError, match="must be given by name, got a DataFrame; write"):
         made(DATA)
@@ -135,11 +137,14 @@ def test_a_solution_names_the_result_that_has_a_method(estimator, name):
 def test_releases_and_learned_models_name_what_answers():
     for name in ("interval", "marginal", "probability", "sample"):
         with pytest.raises(
-            AttributeError, match=rf"a NoisyStatistics has no `{name}`; the result of NoiseAwareMAP\(\)"
+            AttributeError,
+            match=rf"a NoisyStatistics has no `{name}`; the result of NoiseAwareMAP\(\)",
         ):
             getattr(RELEASE, name)
         assert hasattr(bpm.NoiseAwareMAP().fit(RELEASE), name)
-    learned: Any = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(bpm.declare(STATES), DATA, rng=1)
+    learned: Any = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(
+        bpm.declare(STATES), DATA, rng=1
+    )
     with pytest.raises(AttributeError, match="has no `marginal`; its `solution` has it"):
         learned.marginal(["a"])
     assert learned.solution.marginal(["a"]).sum() == pytest.approx(1.0)
@@ -147,7 +152,9 @@ def test_releases_and_learned_models_name_what_answers():
 
 def test_attributes_that_nothing_has_keep_the_error_and_suggestion_of_python():
     solution: Any = bpm.NaiveMLE().fit(RELEASE)
-    with pytest.raises(AttributeError, match="'Solution' object has no attribute 'margnal'") as refused:
+    with pytest.raises(
+        AttributeError, match="'Solution' object has no attribute 'margnal'"
+    ) as refused:
         solution.margnal(["a"])
     assert (refused.value.name, refused.value.obj) == ("margnal", solution)
     assert not hasattr(solution, "__name__")  # which its class has
@@ -166,7 +173,11 @@ def test_errors_of_properties_are_their_own():
 
 def test_results_are_still_copied_and_pickled():
     solution = bpm.NaiveMLE().fit(RELEASE)
-    for again in (copy.copy(solution), copy.deepcopy(solution), pickle.loads(pickle.dumps(solution))):
+    for again in (
+        copy.copy(solution),
+        copy.deepcopy(solution),
+        pickle.loads(pickle.dumps(solution)),
+    ):
         assert np.array_equal(again.potentials.flat, solution.potentials.flat)
     for made in (bpm.NoiseAwareMAP(scale=2.0), LaplaceStatistics(epsilon=1.0)):
         assert pickle.loads(pickle.dumps(made)) == copy.deepcopy(made) == made

@@ -21,7 +21,18 @@ from bayesprivmrf.release import NoisyStatistics
 COLUMNS = ["estimate", "lower", "upper", "status", "note", "probability", "simulated"]
 READ = ["value", "variance", "scale", "law", "query"]
 # axes, parts and attributes of trees, arrays and graphs
-AXES = ["chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "position"]
+AXES = [
+    "chain",
+    "draw",
+    "sample",
+    "cell",
+    "noisy_cell",
+    "effect",
+    "order",
+    "table",
+    "total",
+    "position",
+]
 PARTS = [
     "marginal",
     "counts",
@@ -77,17 +88,33 @@ def smaller(names):
     network = bpm.declare(
         {**{name: ["x", "y"] for name in names}, "b": ["u", "v"]}, [(name, "b") for name in names]
     )
-    return NoisyStatistics.from_tables(network, {(name, "b"): COUNTS for name in names}, noise=Laplace(1.0))
+    return NoisyStatistics.from_tables(
+        network, {(name, "b"): COUNTS for name in names}, noise=Laplace(1.0)
+    )
 
 
-DRAWN = ["status", "estimate", "simulated", "chain", "draw", "sample", "cell", "table", "total", "status_", 0]
+DRAWN = [
+    "status",
+    "estimate",
+    "simulated",
+    "chain",
+    "draw",
+    "sample",
+    "cell",
+    "table",
+    "total",
+    "status_",
+    0,
+]
 
 
 @pytest.fixture(scope="module")
 def posterior():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)
-        return bpm.LatentCounts(formulation="exact").fit(smaller(DRAWN), rng=1, draws=4, tune=4, chains=2)
+        return bpm.LatentCounts(formulation="exact").fit(
+            smaller(DRAWN), rng=1, draws=4, tune=4, chains=2
+        )
 
 
 def read_back(frame):
@@ -120,7 +147,9 @@ def test_interval_frames_keep_a_variable_beside_their_columns(solution, name):
 @pytest.mark.parametrize("name", NAMES, **ids)
 def test_arrays_of_marginals_become_frames_and_data_sets(solution, name):
     table = solution.marginal([name, "b"])
-    assert table.sel({str(name): "x"}).sum() + table.sel({str(name): "y"}).sum() == pytest.approx(1.0)
+    assert table.sel({str(name): "x"}).sum() + table.sel({str(name): "y"}).sum() == pytest.approx(
+        1.0
+    )
     flat = table.to_dataframe().reset_index()
     assert list(flat.columns[:2]) == [str(name), "b"]
     assert flat.iloc[:, 2].sum() == pytest.approx(1.0)
@@ -137,7 +166,8 @@ def test_posteriors_keep_a_variable_beside_their_axes(posterior, name):
     table = next(
         array
         for array in posterior.tree["posterior"].data_vars.values()
-        if str(array.name).startswith("marginal[") and array.dims[2].rstrip("_") == str(name).rstrip("_")
+        if str(array.name).startswith("marginal[")
+        and array.dims[2].rstrip("_") == str(name).rstrip("_")
     )
     assert table.dims[:2] == ("chain", "draw")
     assert len(set(table.dims)) == 4
@@ -147,7 +177,9 @@ def test_posteriors_keep_a_variable_beside_their_axes(posterior, name):
 def test_a_posterior_of_such_names_comes_back_from_its_file(posterior, tmp_path):
     posterior.save(tmp_path / "p.nc")
     again = bpm.load_posterior(tmp_path / "p.nc")
-    pd.testing.assert_frame_equal(again.interval(["status", "b"]), posterior.interval(["status", "b"]))
+    pd.testing.assert_frame_equal(
+        again.interval(["status", "b"]), posterior.interval(["status", "b"])
+    )
     assert again.specification == posterior.specification
 
 
@@ -183,11 +215,15 @@ def test_files_of_the_command_line_have_distinct_names_of_columns(tmp_path, caps
 def test_readers_keep_a_variable_beside_the_columns_of_noise(tmp_path, name):
     network = bpm.declare({name: ["x", "y"], "b": ["u", "v"]}, [(name, "b")])
     column = f"{name}_" if name in READ else str(name)
-    rows = pd.DataFrame({column: ["x", "x", "y", "y"], "b": ["u", "v"] * 2, "value": [50, 20, 10, 40.0]})
+    rows = pd.DataFrame(
+        {column: ["x", "x", "y", "y"], "b": ["u", "v"] * 2, "value": [50, 20, 10, 40.0]}
+    )
     wanted = NoisyStatistics.from_tables(network, {(name, "b"): COUNTS}, noise=Laplace(2.0))
     rows.to_csv(tmp_path / "rows.csv", index=False)
     for source in (rows, tmp_path / "rows.csv", rows.assign(scale=2.0)):
-        noise = "laplace" if source is not rows and isinstance(source, pd.DataFrame) else Laplace(2.0)
+        noise = (
+            "laplace" if source is not rows and isinstance(source, pd.DataFrame) else Laplace(2.0)
+        )
         assert read_counts(network, source, noise=noise) == wanted
     renamed = rows.rename(columns={column: "own", "value": "counted"})
     called = {f"{name}_" if name in READ else name: "own", "value": "counted"}
@@ -196,7 +232,10 @@ def test_readers_keep_a_variable_beside_the_columns_of_noise(tmp_path, name):
     frame = rows.rename(columns={column: name}) if name != "value" else None
     if frame is not None:
         labeled = frame.set_index([name, "b"])["value"]
-        assert NoisyStatistics.from_tables(network, {(name, "b"): labeled}, noise=Laplace(2.0)) == wanted
+        assert (
+            NoisyStatistics.from_tables(network, {(name, "b"): labeled}, noise=Laplace(2.0))
+            == wanted
+        )
 
 
 @pytest.mark.parametrize("name", READ)
@@ -223,7 +262,9 @@ def test_records_of_such_columns_are_released_learned_and_drawn(name, tmp_path):
             network, lazy.with_row_index("who"), rng=1
         )
         assert many.flat == pytest.approx(made.flat, abs=2.0)
-    learned = SelectMeasure(rho=50.0, degree=1, measure="tables").release(bpm.declare(states), data, rng=1)
+    learned = SelectMeasure(rho=50.0, degree=1, measure="tables").release(
+        bpm.declare(states), data, rng=1
+    )
     assert learned.association(name, "b").to_dataframe().reset_index().shape == (4, 3)
     assert learned.couplings_interval().reset_index().columns.is_unique
     for each in (made, learned):

@@ -55,7 +55,9 @@ def test_stored_outputs_are_of_one_run_and_name_no_place_on_a_machine(path):
     assert sum("image/png" in output.get("data", {}) for output in outputs) >= 2
     assert not [output for output in outputs if output.output_type == "error"]
     texts = [str(output.get("text", "")) for output in outputs]
-    assert not [text for text in texts if re.search(r"\w+Warning: ", text)]  # the site would not show it
+    assert not [
+        text for text in texts if re.search(r"\w+Warning: ", text)
+    ]  # the site would not show it
     texts += [
         str(text)
         for output in outputs

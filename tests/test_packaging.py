@@ -31,7 +31,9 @@ def test_every_file_states_the_same_version():
 
 
 def test_every_shipped_data_file_has_a_license():
-    named = set(re.findall(r"^\| `([^`]+)` \|", (DATA / "LICENSES.md").read_text("utf-8"), re.MULTILINE))
+    named = set(
+        re.findall(r"^\| `([^`]+)` \|", (DATA / "LICENSES.md").read_text("utf-8"), re.MULTILINE)
+    )
     assert named == {path.name for path in DATA.iterdir()} - {"LICENSES.md"}
 
 
@@ -69,7 +71,9 @@ def test_the_shipped_survey_is_what_its_script_makes():
 def test_the_recipe_requires_what_the_package_requires():
     """Without `py-rattler-build` only the text of the recipe is compared; `.ci/run` renders it."""
     version, requirements = module("render_recipe").declared()
-    recipe = (ROOT / "packaging" / "recipe.yaml").read_text("utf-8").replace("${{ python_min }}", "3.12")
+    recipe = (
+        (ROOT / "packaging" / "recipe.yaml").read_text("utf-8").replace("${{ python_min }}", "3.12")
+    )
     run = re.search(r"^  run:\n((?:    - .*\n)+)", recipe, re.MULTILINE)
     assert run is not None
     written = (line.removeprefix("    - ").partition(" ") for line in run[1].splitlines())

@@ -40,7 +40,9 @@ RESULTS = {
     "rounds": lambda: released(mechanisms.SelectMeasure(rho=0.5)),
     "one choice": lambda: released(mechanisms.SelectMeasure(rho=0.5, degree=2)),
     "frank-wolfe": lambda: released(mechanisms.PrivateFrankWolfe(rho=0.5, width=3.0)),
-    "regression": lambda: released(mechanisms.PrivateLogisticRegression(rho=0.5, radius=3.0, target="a")),
+    "regression": lambda: released(
+        mechanisms.PrivateLogisticRegression(rho=0.5, radius=3.0, target="a")
+    ),
     "structure": lambda: released(mechanisms.StableStructure(epsilon=1.0, delta=1e-6)),
     "parities": lambda: released(mechanisms.ParityQueries(rho=0.5, order=2)),
     "monomials": lambda: released(mechanisms.ParityQueries(rho=0.5, order=2)).fit(),
@@ -59,7 +61,10 @@ def copies(value):
 
 def answers(result):
     """Return what a result answers without drawing random numbers of its own."""
-    found = {"text": repr(result), "summary": repr(result.summary()) if hasattr(result, "summary") else None}
+    found = {
+        "text": repr(result),
+        "summary": repr(result.summary()) if hasattr(result, "summary") else None,
+    }
     for pair in (["a", "b"], ["a", "c"]):
         if hasattr(result, "marginal"):
             found[f"marginal {pair}"] = result.marginal(pair)
@@ -77,11 +82,17 @@ def test_a_copy_answers_as_the_original_does_before_and_after_use(name):
         again = answers(copy)
         assert again.keys() == asked.keys()
         for key, value in asked.items():
-            assert value.equals(again[key]) if hasattr(value, "equals") else value == again[key], key
+            assert value.equals(again[key]) if hasattr(value, "equals") else value == again[key], (
+                key
+            )
     for frame in asked.values():
         if isinstance(frame, pd.DataFrame):
             for copy in copies(frame):
-                assert (repr(copy), copy.attrs, type(copy)) == (repr(frame), frame.attrs, type(frame))
+                assert (repr(copy), copy.attrs, type(copy)) == (
+                    repr(frame),
+                    frame.attrs,
+                    type(frame),
+                )
 
 
 def test_a_posterior_is_pickled_after_its_pymc_model_was_read():

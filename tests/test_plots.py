@@ -71,7 +71,9 @@ def posterior(seed: int) -> SimpleNamespace:
         {
             "posterior": xr.Dataset({"counts[a,b]": (dims, counts)}, coords=coords),
             "posterior_predictive": xr.Dataset({"noisy_counts[a,b]": (dims, noisy)}, coords=coords),
-            "observed_data": xr.Dataset({"noisy_counts[a,b]": (("a", "b"), released)}, coords=coords),
+            "observed_data": xr.Dataset(
+                {"noisy_counts[a,b]": (("a", "b"), released)}, coords=coords
+            ),
         }
     )
     return SimpleNamespace(
@@ -85,12 +87,20 @@ def posterior(seed: int) -> SimpleNamespace:
 
 def points_of(panel) -> list[np.ndarray]:
     """Places of the points in a panel, one array for each call that drew some."""
-    return [np.asarray(each.get_offsets()) for each in panel.collections if isinstance(each, PathCollection)]
+    return [
+        np.asarray(each.get_offsets())
+        for each in panel.collections
+        if isinstance(each, PathCollection)
+    ]
 
 
 def bars_of(panel) -> list[np.ndarray]:
     """Ends of the bars in a panel, shape (bars, 2, 2), one array for each call that drew some."""
-    return [np.asarray(each.get_segments()) for each in panel.collections if isinstance(each, LineCollection)]
+    return [
+        np.asarray(each.get_segments())
+        for each in panel.collections
+        if isinstance(each, LineCollection)
+    ]
 
 
 def test_every_cell_is_a_point_of_every_panel():
@@ -144,7 +154,11 @@ def test_what_is_lost_of_a_reference_is_on_a_logarithmic_axis_that_the_uniform_m
 
 def test_methods_at_one_epsilon_do_not_cover_each_other():
     results = pd.DataFrame(
-        {"method": ["x", "y", "z"], "epsilon": [1.0] * 3, "holdout_log_likelihood": [-2.0, -2.0, -2.0]}
+        {
+            "method": ["x", "y", "z"],
+            "epsilon": [1.0] * 3,
+            "holdout_log_likelihood": [-2.0, -2.0, -2.0],
+        }
     )
     (panel,) = holdout_against_epsilon(results).axes
     places = np.array([line.get_xdata()[0] for line in panel.lines])
@@ -160,8 +174,12 @@ def test_a_forest_has_a_point_for_each_method_and_cell_and_intervals_where_there
     (panel,) = figure.axes
     cells = points_of(panel)
     for seed, drawn in enumerate(cells):
-        np.testing.assert_allclose(drawn[:, 0], np.asarray(solution(seed).marginal(["b", "a"])).ravel())
-    assert np.all(np.diff([drawn[0, 1] for drawn in cells]) > 0)  # beside each other, in the order given
+        np.testing.assert_allclose(
+            drawn[:, 0], np.asarray(solution(seed).marginal(["b", "a"])).ravel()
+        )
+    assert np.all(
+        np.diff([drawn[0, 1] for drawn in cells]) > 0
+    )  # beside each other, in the order given
     assert np.ptp([drawn[0, 1] for drawn in cells]) < 0.5
     strokes = bars_of(panel)
     assert len(strokes) == 2
@@ -190,7 +208,10 @@ def test_a_forest_of_many_methods_has_a_panel_a_cell_and_a_row_a_method():
     (bars,) = bars_of(first)
     estimate = float(np.asarray(solution(1).marginal(["a", "b"])).ravel()[0])
     np.testing.assert_allclose(bars[7, :, 0], [estimate - 0.05, estimate + 0.05])
-    assert {text.get_text() for text in figure.legends[0].get_texts()} == {"estimate, 50 % interval", "truth"}
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {
+        "estimate, 50 % interval",
+        "truth",
+    }
     points = [tuple(color) for each in first.collections[1:] for color in each.get_facecolor()]
     assert len(set(points)) == 1
     with pytest.raises(ArgumentError, match=r"at most 300 rows.*fewer methods at a time"):
@@ -200,9 +221,13 @@ def test_a_forest_of_many_methods_has_a_panel_a_cell_and_a_row_a_method():
 def test_long_titles_of_neighboring_panels_do_not_overlap():
     states = {"voting_age": ["18 and over", "under 18"], "country of birth": ["abroad", "here"]}
     network = bpm.declare(states, [tuple(states)])
-    release = bpm.NoisyStatistics.from_tables(network, {tuple(states): [[9, 8], [7, 6]]}, noise=Laplace(1.0))
+    release = bpm.NoisyStatistics.from_tables(
+        network, {tuple(states): [[9, 8], [7, 6]]}, noise=Laplace(1.0)
+    )
     fit = bpm.NaiveMLE().fit(release)
-    methods = dict.fromkeys((f"a municipality with a long name {number}" for number in range(8)), fit)
+    methods = dict.fromkeys(
+        (f"a municipality with a long name {number}" for number in range(8)), fit
+    )
     figure = marginal_forest(methods, [["country of birth"], tuple(states)])
     figure.canvas.draw()
     panels = [panel for panel in figure.axes if panel.get_visible()]
@@ -279,7 +304,9 @@ def test_tables_inside_a_clique_and_measured_twice_are_drawn():
     tree = drawn.tree.copy(deep=True)
     for group in ("observed_data", "posterior_predictive"):
         noisy = tree[group]["noisy_counts[a,b]"]
-        tree[group] = xr.Dataset({"noisy_counts[b]": noisy.sum("a"), "noisy_counts[b] 2": 2 * noisy.sum("a")})
+        tree[group] = xr.Dataset(
+            {"noisy_counts[b]": noisy.sum("a"), "noisy_counts[b] 2": 2 * noisy.sum("a")}
+        )
     drawn = SimpleNamespace(tree=tree, specification=SPECIFICATION)
     one, two = noisy_against_posterior(drawn, ["b"], is_centred=False).axes
     counts = tree["posterior"]["counts[a,b]"].values.sum(axis=2).reshape(-1, 3)
@@ -323,7 +350,9 @@ def test_short_intervals_are_not_hidden_by_their_points():
     (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True).axes
     one, two = (points[:, 0] for points in points_of(panel))
     np.testing.assert_allclose(one, 0, atol=1e-12)
-    difference = np.asarray(solution(1).marginal(["a", "b"]) - solution(0).marginal(["a", "b"])).ravel()
+    difference = np.asarray(
+        solution(1).marginal(["a", "b"]) - solution(0).marginal(["a", "b"])
+    ).ravel()
     np.testing.assert_allclose(two, difference)
     assert panel.get_xlabel() == "probability minus estimate by one"
     (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True, truth=solution(1)).axes
@@ -337,7 +366,9 @@ def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
     draws, replications, quantities = 63, 150, 1000
     ranks = rng.integers(0, draws + 1, size=(replications, quantities))
     figure = calibration_ranks({"uniform": ranks, "low": ranks // 2}, draws=draws, prob=0.9)
-    leaving = [int(panel.get_title(loc="left").split("\n")[2].split(" of ")[0]) for panel in figure.axes]
+    leaving = [
+        int(panel.get_title(loc="left").split("\n")[2].split(" of ")[0]) for panel in figure.axes
+    ]
     # 0.1 of 1000 at most, for the law is discrete: Binomial sd 9.5, and about as much from the simulated band
     assert 60 < leaving[0] < 145
     assert leaving[1] == quantities
@@ -379,7 +410,9 @@ def test_arguments_of_the_new_figures_are_checked():
     with pytest.raises(ModelError, match="`truth`"):
         marginal_forest({"x": solution(0)}, ["a"], truth=uniform_solution(strange))
     with pytest.raises(ArgumentError, match="at least one record"):
-        marginal_forest({"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)}))
+        marginal_forest(
+            {"x": solution(0)}, ["a"], holdout=pd.DataFrame({"a": np.zeros(0, dtype=int)})
+        )
     with pytest.raises(ArgumentError, match="measured ones are \\[a,b\\]"):
         noisy_against_posterior(posterior(0), ["a"])
     with pytest.raises(ModelError, match="not declared"):

@@ -28,7 +28,9 @@ def ising(size: int = 4) -> LearnedIsing:
     A[0, 1] = A[1, 0] = 2.0
     A[0, 2] = A[2, 0] = -1.0
     A[1, 2] = A[2, 1] = 0.5
-    domain = Domain.from_states({v: [0, 1] for v in (0, ("t", 1), "c", *(f"v{i}" for i in range(3, size)))})
+    domain = Domain.from_states(
+        {v: [0, 1] for v in (0, ("t", 1), "c", *(f"v{i}" for i in range(3, size)))}
+    )
     return LearnedIsing(domain=domain, coupling_matrix=A, field_vector=np.zeros(size), **STAMP)
 
 
@@ -42,7 +44,9 @@ def learned(survey):
     """Learned in rounds, from mixed alphabets; two pairs are all that may be measured."""
     variables = bpm.declare(states={v: survey.states[v] for v in FEW})
     workload = [("age", "household"), ("age", "tenure"), ("tenure", "language")]
-    return SelectMeasure(rho=0.1, workload=workload).release(variables, survey.simulated[FEW], rng=1)
+    return SelectMeasure(rho=0.1, workload=workload).release(
+        variables, survey.simulated[FEW], rng=1
+    )
 
 
 def test_a_learned_graph_has_edges_as_wide_as_their_couplings_are_strong():
@@ -181,7 +185,9 @@ def test_tables_of_pairs_are_those_of_the_model_state_by_state(learned, survey):
         assert (panel.get_ylabel(), panel.get_xlabel()) == (first, second)
         assert [text.get_text() for text in panel.get_yticklabels()] == list(survey.states[first])
         assert panel.images[0].get_clim() == (-3.0, 3.0)
-    np.testing.assert_allclose(panels[2].images[0].get_array(), 0, atol=1e-9)  # no pair of the workload
+    np.testing.assert_allclose(
+        panels[2].images[0].get_array(), 0, atol=1e-9
+    )  # no pair of the workload
     bar = figure.axes[-1]
     assert [text.get_text() for text in bar.get_yticklabels()] == [
         "×1/8",
@@ -200,13 +206,19 @@ def test_many_states_are_named_in_part():
     domain = Domain.from_states({"long": range(60), "b": [0, 1]})
     W = np.zeros((62, 62))
     W[:60, 60:] = np.outer(np.linspace(-1, 1, 60), [1, -1])
-    model = LearnedPairwise(domain=domain, coupling_matrix=W + W.T, field_vector=np.zeros(62), **STAMP)
+    model = LearnedPairwise(
+        domain=domain, coupling_matrix=W + W.T, field_vector=np.zeros(62), **STAMP
+    )
     panel = couplings(model, ("long", "b")).axes[0]
-    assert [text.get_text() for text in panel.get_yticklabels()] == [str(k) for k in range(0, 60, 3)]
+    assert [text.get_text() for text in panel.get_yticklabels()] == [
+        str(k) for k in range(0, 60, 3)
+    ]
 
 
 def test_a_forest_has_intervals_of_rounds_and_says_which_marginals_are_not_trusted(learned, survey):
-    figure = marginal_forest({"rounds": learned}, [["age", "tenure"], ["sex", "tenure"]], truth=survey.truth)
+    figure = marginal_forest(
+        {"rounds": learned}, [["age", "tenure"], ["sex", "tenure"]], truth=survey.truth
+    )
     (panel,) = figure.axes
     labels = [text.get_text() for text in panel.get_yticklabels()]
     assert labels[0] == "age × tenure"
@@ -225,7 +237,9 @@ def test_what_has_no_couplings_or_is_no_pair_is_refused(learned, survey):
     tree = StableStructure(epsilon=1.0, delta=1e-6).release(variables, survey.simulated[FEW], rng=1)
     for other in (survey.truth, tree, None, "learned"):
         for draw in (learned_graph, couplings):
-            with pytest.raises(ArgumentError, match="`learned` must be a learned model with its couplings"):
+            with pytest.raises(
+                ArgumentError, match="`learned` must be a learned model with its couplings"
+            ):
                 draw(other)
     for threshold in (-1.0, float("nan")):
         with pytest.raises(ArgumentError, match="`threshold`"):

@@ -17,7 +17,14 @@ from bayesprivmrf.errors import (
     PrivacyError,
     ReleaseFileError,
 )
-from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NoNoise,
+    PrivacyGuarantee,
+)
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
 
 GUARANTEE = PrivacyGuarantee(epsilon=1.0, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
@@ -74,7 +81,9 @@ def test_a_label_of_another_kind_comes_back_as_its_text(tmp_path):
     model = specification({"a": [frozenset({1}), range(3)]}, [("a",)])
     given = release(model)
     given.save(tmp_path / "r")
-    assert load_release(tmp_path / "r").specification.domain.states == (("frozenset({1})", "range(0, 3)"),)
+    assert load_release(tmp_path / "r").specification.domain.states == (
+        ("frozenset({1})", "range(0, 3)"),
+    )
 
 
 def test_any_cut_of_the_file_is_a_clear_error(tmp_path):
@@ -126,7 +135,8 @@ def test_a_newer_format_and_a_foreign_file_say_so(tmp_path):
     release().save(path)
     edit(path, lambda document: document.update(version=file.FORMAT_VERSION + 1))
     with pytest.raises(
-        NewerFormatError, match=f"format version {file.FORMAT_VERSION + 1}, newer than {file.FORMAT_VERSION}"
+        NewerFormatError,
+        match=f"format version {file.FORMAT_VERSION + 1}, newer than {file.FORMAT_VERSION}",
     ):
         load_release(path)
     release().save(path, overwrite=True)
@@ -210,7 +220,9 @@ def test_exact_tables_are_saved_only_when_allowed(tmp_path):
     assert "not for publication" in repr(exact)
 
 
-def test_a_file_of_exact_tables_is_its_owners_alone_and_the_mask_is_never_opened(tmp_path, monkeypatch):
+def test_a_file_of_exact_tables_is_its_owners_alone_and_the_mask_is_never_opened(
+    tmp_path, monkeypatch
+):
     asked = []
     true_umask = os.umask
 
@@ -221,7 +233,9 @@ def test_a_file_of_exact_tables_is_its_owners_alone_and_the_mask_is_never_opened
     monkeypatch.setattr(os, "umask", umask)
     before = true_umask(0o022)
     try:
-        release(noise=(NoNoise(), NoNoise()), guarantee=None).save(tmp_path / "exact", allow_unprotected=True)
+        release(noise=(NoNoise(), NoNoise()), guarantee=None).save(
+            tmp_path / "exact", allow_unprotected=True
+        )
         release().save(tmp_path / "noisy")
     finally:
         true_umask(before)
@@ -241,7 +255,10 @@ def test_a_guarantee_beside_a_table_without_noise_is_refused():
             release(noise=noise)
     with pytest.raises(PrivacyError, match="no noise"):
         NoisyStatistics.from_tables(
-            specification({"a": [0, 1]}, [("a",)]), {("a",): [3, 4]}, noise=NoNoise(), guarantee=GUARANTEE
+            specification({"a": [0, 1]}, [("a",)]),
+            {("a",): [3, 4]},
+            noise=NoNoise(),
+            guarantee=GUARANTEE,
         )
 
 
@@ -291,7 +308,9 @@ def test_tables_from_elsewhere_are_accepted_in_any_axis_order():
     model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
     table = np.arange(6.0).reshape(2, 3)
     one = NoisyStatistics.from_tables(model, {("a", "b"): table}, noise=Laplace(1.0))
-    two = NoisyStatistics.from_tables(model, {("b", "a"): table.T}, noise={("b", "a"): Laplace(1.0)})
+    two = NoisyStatistics.from_tables(
+        model, {("b", "a"): table.T}, noise={("b", "a"): Laplace(1.0)}
+    )
     assert one == two
     assert one.privacy_statement() == "No privacy guarantee is stated for these tables."
 
@@ -301,7 +320,12 @@ def test_tables_from_elsewhere_are_accepted_in_any_axis_order():
     [
         ({("a", "b"): np.ones((3, 2))}, Laplace(1.0), ModelError, r"shape \(2, 3\)"),
         ({("a",): np.ones(2)}, Laplace(1.0), ModelError, "entry for the clique"),
-        ({("a", "b"): np.ones((2, 3)), ("z",): [1]}, Laplace(1.0), ModelError, "tables of measured cliques"),
+        (
+            {("a", "b"): np.ones((2, 3)), ("z",): [1]},
+            Laplace(1.0),
+            ModelError,
+            "tables of measured cliques",
+        ),
         ({("a", "b"): np.full((2, 3), np.nan)}, Laplace(1.0), ModelError, "must be finite"),
         ({("a", "b"): np.full((2, 3), 0.5)}, DiscreteLaplace(1.0), ModelError, "whole numbers"),
         ({("a", "b"): np.full((2, 3), "x")}, Laplace(1.0), ArgumentError, "array of numbers"),

@@ -20,7 +20,9 @@ def test_the_command_line_shows_the_remedy_in_its_own_options(capsys):
     assert capsys.readouterr().err == "bayesprivmrf: error: the table is too large; pass `--x y`.\n"
 
 
-@pytest.mark.parametrize("kind", [errors.ModelError, errors.NoIntervalError, errors.SamplingWarning])
+@pytest.mark.parametrize(
+    "kind", [errors.ModelError, errors.NoIntervalError, errors.SamplingWarning]
+)
 def test_a_message_survives_pickling_with_both_remedies(kind):
     made = kind("it is wrong", remedy="mend it", option="pass `--mend`")
     copied = pickle.loads(pickle.dumps(made))

@@ -86,7 +86,9 @@ def test_bins_are_right_closed_and_unbounded_at_the_ends(declared):
 def test_bins_values_and_missing_codes_of_a_model_file_reach_a_mechanism_in_python(declared):
     """By the names in the guide to the command line; an error of the raw values says what is left out otherwise."""
     declaration = declared()
-    frame = pd.DataFrame({"age": [25.0, 45.0, np.nan], "smokes": [0, 2, 7], "ill": ["no", "yes", "no"]})
+    frame = pd.DataFrame(
+        {"age": [25.0, 45.0, np.nan], "smokes": [0, 2, 7], "ill": ["no", "yes", "no"]}
+    )
     counts = ExactStatistics().release(declaration.network, recode(declaration, frame)).tables
     assert counts["age", "smokes"].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1]]
     assert counts["smokes", "ill"].tolist() == [[1, 0], [0, 1], [1, 0]]
@@ -129,7 +131,9 @@ def test_only_an_empty_field_is_missing(tmp_path):
     ],
 )
 def test_text_is_read_as_the_declared_kind(declared, states, text, found):
-    coded = recode(declared(column("x", f"states = {states}")), pd.DataFrame({"x": text}))["x"].tolist()
+    coded = recode(declared(column("x", f"states = {states}")), pd.DataFrame({"x": text}))[
+        "x"
+    ].tolist()
     assert coded == found
     assert [type(value) for value in coded] == [type(value) for value in found]
 
@@ -170,7 +174,10 @@ def test_other_engines_and_categories_give_the_same_labels(declared):
         (column("x", "bins = { from = 9, to = 9, number = 3 }"), "must have `from` below `to`"),
         (column("x", "bins = { from = 0, to = inf, number = 3 }"), "finite number"),
         (column("x", f"bins = {{ from = 0, to = {10**400}, number = 3 }}"), "finite number"),
-        (column("x", "bins = { from = 1e9, to = 1.0000000000000002e9, number = 50 }"), "wide enough"),
+        (
+            column("x", "bins = { from = 1e9, to = 1.0000000000000002e9, number = 50 }"),
+            "wide enough",
+        ),
         (
             column("x", 'states = ["a"]\nbins = { from = 0, to = 9, number = 3 }'),
             "`bins` or `states`, got both",

@@ -64,7 +64,8 @@ class PrivacyLoss:
         delta = probability("delta", delta, zero=True)
         raising = np.flatnonzero((self.losses > 0) & (self.probabilities > 0))
         order = raising[np.argsort(self.losses[raising])[::-1]]
-        losses, weights = self.losses[order], self.probabilities[order]
+        losses = self.losses[order]
+        weights = self.probabilities[order]
         within = np.cumsum(weights) > delta * (1 + 1e-12)  # for the rounding of the sum
         if not within.any():
             return 0.0
@@ -108,7 +109,9 @@ def privacy_loss(laws: Sequence[NoiseDistribution], shifts: Sequence[int]) -> Pr
     0.5
     """
     laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
-    shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
+    shifts = [
+        checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)
+    ]
     given = f"{len(shifts)} for {len(laws)}"
     require(len(laws) == len(shifts), "shifts", "hold one number for each distribution", given)
     return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
@@ -159,14 +162,20 @@ def support_of(law: NoiseDistribution) -> IntArray:
         As for `losses_of`.
     """
     if not law.is_discrete or law.variance == 0:
-        raise ArgumentError(f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon.")
+        raise ArgumentError(
+            f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon."
+        )
     reach = 1
     while float(law.log_density(reach)) > math.log(1e-18):
         reach *= 2
     deviation = f"{law.standard_deviation:.3g}"
-    require(reach <= 2**23, "laws", "have a standard deviation of at most about 10^5 records", deviation)
+    require(
+        reach <= 2**23, "laws", "have a standard deviation of at most about 10^5 records", deviation
+    )
     k = np.arange(-reach, reach + 1)
-    return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
+    return k[
+        law.log_density(k) > -700.0
+    ]  # beyond it probabilities vanish, and their losses with them
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
@@ -191,13 +200,18 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
             if abs(step - other) * rows <= close and known.size * weights.size <= 2**26:
                 sums = np.convolve(known, weights)
                 # without tails of negligible probability on either side
-                first, rest = (int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (sums, sums[::-1]))
+                first, rest = (
+                    int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (sums, sums[::-1])
+                )
                 last = sums.size - rest
                 even[place] = (least + float(losses[0]) + other * first, other, sums[first:last])
                 break
         else:
             even.append((float(losses[0]), step, weights))
-    apart += [(np.round(least + step * np.arange(each.size), _DECIMALS), each) for least, step, each in even]
+    apart += [
+        (np.round(least + step * np.arange(each.size), _DECIMALS), each)
+        for least, step, each in even
+    ]
     return sorted(apart, key=lambda cell: cell[0].size)
 
 
@@ -212,11 +226,14 @@ def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
     """Return the convolution of loss distributions, each rounded up to a multiple of one step above its least."""
     step = sum(float(losses.max() - losses.min()) for losses, _ in parts) / _GRID
     size = 2 ** (_GRID + len(parts)).bit_length()  # no sum may wrap around
-    transform, least, most = np.ones(size // 2 + 1, dtype=complex), 0.0, 0
+    transform = np.ones(size // 2 + 1, dtype=complex)
+    least = 0.0
+    most = 0
     for losses, probabilities in parts:
         place = np.ceil((losses - losses.min()) / step).astype(np.int64)
         transform *= np.fft.rfft(np.bincount(place, weights=probabilities, minlength=size))
-        least, most = least + float(losses.min()), most + int(place.max())
+        least = least + float(losses.min())
+        most = most + int(place.max())
     weights: FloatArray = np.asarray(np.fft.irfft(transform, size), dtype=np.float64)
     # the transform has rounding errors of about 1e-17; beyond the largest sum there is nothing else
     kept = np.flatnonzero(weights[: most + 1] > 0)
@@ -250,10 +267,15 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import log_ndtr, ndtr
 
-    mu, delta = positive_finite("mu", mu), probability("delta", delta, zero=False)
+    mu = positive_finite("mu", mu)
+    delta = probability("delta", delta, zero=False)
 
     def excess(epsilon: float) -> float:
-        return ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu)) - delta
+        return (
+            ndtr(mu / 2 - epsilon / mu)
+            - math.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
+            - delta
+        )
 
     if excess(0.0) <= 0:
         return 0.0

@@ -58,9 +58,14 @@ class AuditResult:
         return any(map(operator.gt, self.epsilon_lower, self.epsilon_claimed))
 
     def __str__(self) -> str:
-        verdict = "refuted" if self.is_violated else "not refuted"
+        if self.is_violated:
+            verdict = "refuted"
+        else:
+            verdict = "not refuted"
         rows = [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs)."]
-        for delta, lower, claimed in zip(self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True):
+        for delta, lower, claimed in zip(
+            self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True
+        ):
             rows.append(f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}")
         return "\n".join(rows)
 
@@ -140,29 +145,36 @@ def audit(
     if isinstance(guarantee_curve, PrivacyGuarantee):
         guarantee = guarantee_curve
         # at its own delta a zero-concentrated guarantee says nothing
-        own = () if guarantee.rho is not None else (guarantee.delta,)
+        if guarantee.rho is not None:
+            own = ()
+        else:
+            own = (guarantee.delta,)
         deltas = [d for d in deltas if d > guarantee.delta or d in own]
 
         def curve(delta: float) -> Any:
-            return (guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)).epsilon
+            return (
+                guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)
+            ).epsilon
 
     else:
         kind = "a PrivacyGuarantee, or a function from delta to epsilon"
         curve = checked_function("guarantee_curve", guarantee_curve, kind)
     must = "hold a delta at which the guarantee says something"
-    remedy = (
-        "choose one above 0 for a zero-concentrated guarantee, and at least its own for an approximate one"
-    )
+    remedy = "choose one above 0 for a zero-concentrated guarantee, and at least its own for an approximate one"
     require(deltas, "deltas", must, "none", remedy)
     level = error / (2 * len(deltas))
-    samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
+    samples = [
+        _checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)
+    ]
     # one half chooses the event, the other tests it
     half = int(runs) // 2
-    chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
+    chosen = [s[:half] for s in samples]
+    tested = [s[half:] for s in samples]
     thresholds = np.unique(np.concatenate(chosen))
     if thresholds.size > THRESHOLDS:
         thresholds = np.unique(np.quantile(np.concatenate(chosen), np.linspace(0, 1, THRESHOLDS)))
-    first, second = tail_counts(chosen, thresholds), tail_counts(tested, thresholds)
+    first = tail_counts(chosen, thresholds)
+    second = tail_counts(tested, thresholds)
     lower = []
     for delta in deltas:
         best = np.unravel_index(np.argmax(_bounds(first, half, delta, level)), first.shape[:2])
@@ -186,7 +198,8 @@ def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
     values = bare_array("statistics", statistics).astype(float)
     others = int((~np.isfinite(values)).sum())
     given = f"an array of shape {values.shape} with {others} that are not finite"
-    must, remedy = f"return {runs} finite statistics", "noise must be what its stated distribution can give"
+    must = f"return {runs} finite statistics"
+    remedy = "noise must be what its stated distribution can give"
     require(values.shape == (runs,) and not others, "a randomizer", must, given, remedy)
     return values
 
@@ -194,7 +207,9 @@ def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
 def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
     """Count the runs in each event: shape (4 kinds, thresholds, 2), the first data set of the event first."""
     a, b = (np.sort(sample) for sample in samples)
-    above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold
+    above = [
+        s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)
+    ]  # statistic >= threshold
     below = [np.searchsorted(s, thresholds, side="right") for s in (a, b)]  # statistic <= threshold
     kinds = [above, above[::-1], below, below[::-1]]
     return np.stack([np.stack(kind, axis=-1) for kind in kinds])
@@ -204,10 +219,13 @@ def _bounds(counts: np.ndarray, runs: int, delta: float, level: float) -> FloatA
     """Return a lower bound on epsilon for every event: Clopper-Pearson limits, each at the given level."""
     from scipy.stats import beta
 
-    hits, false_hits = counts[..., 0], counts[..., 1]
+    hits = counts[..., 0]
+    false_hits = counts[..., 1]
     with np.errstate(divide="ignore", invalid="ignore"):
         low: Any = np.where(hits == 0, 0.0, beta.ppf(level, hits, runs - hits + 1))
-        high: Any = np.where(false_hits == runs, 1.0, beta.ppf(1 - level, false_hits + 1, runs - false_hits))
+        high: Any = np.where(
+            false_hits == runs, 1.0, beta.ppf(1 - level, false_hits + 1, runs - false_hits)
+        )
         return np.where(low > delta, np.log(np.maximum(low - delta, 0.0) / high), -np.inf)
 
 
@@ -256,13 +274,17 @@ def audit_noise(
     >>> audit_noise(lambda n, table: source.add(n, stated), [stated], "add-or-remove-one", runs=500).is_violated
     False
     """
-    checked_function("add", add, "a function from counts and the position of a table to noisy counts")
+    checked_function(
+        "add", add, "a function from counts and the position of a table to noisy counts"
+    )
     laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     adjacency = Adjacency.checked(adjacency)
     if moves is None:
         moves = [(1,) if adjacency is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
     moves = listed("`moves`", moves, error=ArgumentError)
-    require(len(moves) == len(laws), "moves", f"hold the moves for each of {len(laws)} laws", len(moves))
+    require(
+        len(moves) == len(laws), "moves", f"hold the moves for each of {len(laws)} laws", len(moves)
+    )
     cells = []
     for position, given in enumerate(moves):
         shifts = listed("each item of `moves`", given, error=ArgumentError)
@@ -275,7 +297,9 @@ def audit_noise(
             ratio += log_ratio(laws[position], noisy - shift, noisy)
         return ratio
 
-    return audit_ratios(ratios, [losses_of(laws[position], shift) for position, shift in cells], **settings)
+    return audit_ratios(
+        ratios, [losses_of(laws[position], shift) for position, shift in cells], **settings
+    )
 
 
 def audit_ratios(

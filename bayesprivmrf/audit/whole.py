@@ -45,13 +45,21 @@ def neighbors(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray
     states = model.cardinalities
     first = _possible(model, product(*map(range, states)))
     must = f"allow one of the first {_LOOKED_AT:,} joint states"
-    require(first is not None, "network", must, "none", "declare fewer impossible cells", error=ModelError)
+    require(
+        first is not None,
+        "network",
+        must,
+        "none",
+        "declare fewer impossible cells",
+        error=ModelError,
+    )
     assert first is not None
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return np.empty((0, len(states)), dtype=np.int64), first[None]
     # every variable in another state than in the first record, where another state exists and is possible
     others = (
-        sorted(range(k), key=lambda state, at=at: state == at) for k, at in zip(states, first, strict=True)
+        sorted(range(k), key=lambda state, at=at: state == at)
+        for k, at in zip(states, first, strict=True)
     )
     second = _possible(model, product(*others))
     assert second is not None  # the first record is among them
@@ -80,7 +88,9 @@ def _at_most(release: NoisyStatistics) -> int | None:
 
     With a grid, a person with one row has the weight of the whole grid.
     """
-    return None if release.person_rows is None else release.person_rows.dependent
+    if release.person_rows is None:
+        return None
+    return release.person_rows.dependent
 
 
 def _pair(
@@ -91,23 +101,37 @@ def _pair(
     if release.has_tables:
         return neighbors(model, adjacency)
     # the joint sensitivity of the answers, each divided by the scale of its noise
-    norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
-    scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
+    if all(law.kernel == "absolute" for law in release.noise):
+        norm = 1
+    else:
+        norm = 2
+    scales = [
+        max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise
+    ]
     queries = [each.query for each in release.measurements]
     given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}
     found = sensitivity(queries, model, scales=scales, **given).neighbours
-    records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
-    possible = model.possible if is_possible else None
+    records = [
+        np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found
+    ]
+    if is_possible:
+        possible = model.possible
+    else:
+        possible = None
     if possible is not None and not all(possible[cells_of(model, one)].all() for one in records):
         return neighbors(model, adjacency)
-    return (records[0], records[1]) if len(records) > 1 else (records[0][:0], records[0])
+    if len(records) > 1:
+        return (records[0], records[1])
+    return (records[0][:0], records[0])
 
 
 def _answers(release: NoisyStatistics, records: IntArray) -> IntArray:
     """Return the exact numbers that the release would measure from these records."""
     model = release.specification
     counts = np.bincount(cells_of(model, records).ravel(), minlength=model.size)
-    return counts if release.matrix is None else np.rint(release.matrix @ counts).astype(np.int64)
+    if release.matrix is None:
+        return counts
+    return np.rint(release.matrix @ counts).astype(np.int64)
 
 
 def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
@@ -118,7 +142,8 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
     ArgumentError
         The mechanism does not release noisy tables, which state their noise.
     """
-    kinds, kind = getattr(mechanism, "releases", ()), ""
+    kinds = getattr(mechanism, "releases", ())
+    kind = ""
     release: Any = None
     if kinds and not any(issubclass(each, NoisyStatistics) for each in kinds):
         kind = kinds[0].__name__
@@ -129,7 +154,8 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
             release = mechanism.release(model, frame)
         if getattr(release, "statistics", None) is not release:
             kind = type(release).__name__
-    what, given = "an audit of whole releases", f"{kind} from {type(mechanism).__name__}"
+    what = "an audit of whole releases"
+    given = f"{kind} from {type(mechanism).__name__}"
     remedy = getattr(mechanism, "_accountant", "") or "its proof is in its documentation"
     require(not kind, what, "be given noisy tables, which state their noise", given, remedy)
     return release
@@ -164,7 +190,10 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     """
     model = ModelSpecification.from_pgmpy(model)
     is_class = isinstance(mechanism, type)
-    what = mechanism.__name__ if is_class else f"a {type(mechanism).__name__}"
+    if is_class:
+        what = mechanism.__name__
+    else:
+        what = f"a {type(mechanism).__name__}"
     is_made = not is_class and all(hasattr(mechanism, name) for name in ("promise", "release"))
     remedy = "write LaplaceStatistics(epsilon=1.0)"
     require(is_made, "mechanism", "be an object with its settings", what, remedy)
@@ -175,7 +204,8 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     frames = [_frame(model, records, mechanism) for records in pair]
     # numbers that are equal for both neighbors carry no information
     moved = before != after
-    laws, shifts = _noise_of(stated)[moved], (after - before)[moved].tolist()
+    laws = _noise_of(stated)[moved]
+    shifts = (after - before)[moved].tolist()
 
     def ratio(present: bool) -> float:
         noisy = mechanism.release(model, frames[present]).flat[moved]
@@ -199,7 +229,9 @@ def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.D
         {v: pd.Series([labels[k] for k in codes], dtype=object) for v, labels, codes in states}
     )
     person = getattr(mechanism, "person", None)
-    return frame if person is None else frame.assign(**{str(person): "somebody"})
+    if person is None:
+        return frame
+    return frame.assign(**{str(person): "somebody"})
 
 
 def _noise_of(release: NoisyStatistics) -> np.ndarray:

@@ -112,7 +112,8 @@ class Choices:
         """Return the log probabilities of the two candidates, with the record and without it."""
         half = self.score_range / (2 * self.scale)
         ahead = np.array([half, -half]) - self.behind
-        first, second = -np.log1p(np.exp(-ahead)), -np.log1p(np.exp(ahead))
+        first = -np.log1p(np.exp(-ahead))
+        second = -np.log1p(np.exp(ahead))
         return np.array([first[0], second[0]]), np.array([first[1], second[1]])
 
     def losses(self) -> Atoms:
@@ -212,7 +213,8 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
     if guarantee.rho is not None:
         # arbitrary orders: more of them could only bring the cost nearer to its supremum
         return max(
-            sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts) / order
+            sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts)
+            / order
             for order in (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
         )
     if guarantee.delta == 0:
@@ -263,14 +265,17 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
             ratio += draw.ratios(source, present, runs * copies).reshape(runs, copies).sum(axis=1)
         return ratio
 
-    return audit_ratios(ratios, [draw.losses() for draw, copies in some for _ in range(copies)], **settings)
+    return audit_ratios(
+        ratios, [draw.losses() for draw, copies in some for _ in range(copies)], **settings
+    )
 
 
 def _checked(draws: Any) -> list[Draw]:
     given = listed("`draws`", draws, error=ArgumentError)
     remedy = "a mechanism's `outlays` list its own"
     for draw in given:
-        is_draw, kind = isinstance(draw, Sums | Choices | StableAnswers), f"a {type(draw).__name__}"
+        is_draw = isinstance(draw, Sums | Choices | StableAnswers)
+        kind = f"a {type(draw).__name__}"
         require(is_draw, "draws", "hold Sums, Choices or StableAnswers", kind, remedy)
     return given
 

@@ -69,12 +69,24 @@ class Chains:
         self.cards = np.array(cardinalities, dtype=np.int64)
         self.scopes = [tuple(scope) for scope in scopes]
         self._state = generator.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
-        kind = np.uint8 if self.cards.max(initial=1) <= 256 else np.int64
-        self.codes = (generator.random((self.cards.size, chains)) * self.cards[:, None]).astype(kind)
+        if self.cards.max(initial=1) <= 256:
+            kind = np.uint8
+        else:
+            kind = np.int64
+        self.codes = (generator.random((self.cards.size, chains)) * self.cards[:, None]).astype(
+            kind
+        )
         self.codes[:, 1::2] = (self.cards - 1)[:, None]
-        self._is_ising = bool((self.cards == 2).all()) and all(len(scope) <= 2 for scope in self.scopes)
-        self._offsets = np.cumsum([0, *(math.prod(self.cards[v] for v in scope) for scope in self.scopes)])
-        self._layout = () if self._is_ising else self._lay_out()
+        self._is_ising = bool((self.cards == 2).all()) and all(
+            len(scope) <= 2 for scope in self.scopes
+        )
+        self._offsets = np.cumsum(
+            [0, *(math.prod(self.cards[v] for v in scope) for scope in self.scopes)]
+        )
+        if self._is_ising:
+            self._layout = ()
+        else:
+            self._layout = self._lay_out()
 
     def advance(self, potentials: FloatArray, draws: int, thin: int = 1) -> np.ndarray:
         """Run the chains and return their states after every `thin` sweeps, shape (draws, p, chains).
@@ -104,32 +116,42 @@ class Chains:
         from bayesprivmrf.chains.kernels import sweep_states
 
         counts = np.zeros(self._offsets[-1])
-        sweep_states(self.cards, potentials, self._layout, self.codes, self._state, draws, thin, out, counts)
+        sweep_states(
+            self.cards, potentials, self._layout, self.codes, self._state, draws, thin, out, counts
+        )
         empty = [not scope for scope in self.scopes]
         counts[self._offsets[:-1][empty]] = draws * self.codes.shape[1]
         return counts
 
-    def _sweep_spins(self, potentials: FloatArray, draws: int, thin: int, out: np.ndarray) -> FloatArray:
+    def _sweep_spins(
+        self, potentials: FloatArray, draws: int, thin: int, out: np.ndarray
+    ) -> FloatArray:
         """Run the chains of an Ising model: `_sweep` for two-state variables and factors of at most two of them."""
         from bayesprivmrf.chains.kernels import sweep_spins
 
         A, h = ising_of(self.cards.size, self.scopes, potentials)
         spins = (2 * self.codes.astype(np.int8) - 1).astype(np.int8)
         local = np.ascontiguousarray(A @ spins + h[:, None])
-        pairs = np.array([scope for scope in self.scopes if len(scope) == 2], dtype=np.int64).reshape(-1, 2)
+        pairs = np.array(
+            [scope for scope in self.scopes if len(scope) == 2], dtype=np.int64
+        ).reshape(-1, 2)
         sums = np.zeros(len(h) + len(pairs))
-        sweep_spins((A.indptr, A.indices, A.data), spins, local, self._state, draws, thin, out, pairs, sums)
+        sweep_spins(
+            (A.indptr, A.indices, A.data), spins, local, self._state, draws, thin, out, pairs, sums
+        )
         self.codes = (spins > 0).astype(self.codes.dtype)
         # The visits of each cell, from sums of spins and of products of spins over the recorded states
         recorded = draws * spins.shape[1]
         # formula: visits of (a, b) = (recorded + s m_i + t m_j + s t m_ij) / 4, with s = 2a - 1 and t = 2b - 1
-        m, p = sums[: self.cards.size], self.cards.size
+        m = sums[: self.cards.size]
+        p = self.cards.size
         counts = np.empty(self._offsets[-1])
         lengths = np.array([len(scope) for scope in self.scopes], dtype=np.int64)
         starts = self._offsets[:-1]
         i, j = pairs.T
         for a, b in ((0, 0), (0, 1), (1, 0), (1, 1)):
-            s, t = 2 * a - 1, 2 * b - 1
+            s = 2 * a - 1
+            t = 2 * b - 1
             cell = (recorded + s * m[i] + t * m[j] + s * t * sums[p:]) / 4
             counts[starts[lengths == 2] + 2 * a + b] = cell
         single = np.array([scope[0] for scope in self.scopes if len(scope) == 1], dtype=np.int64)
@@ -142,7 +164,9 @@ class Chains:
         """Return the layout of `sweep_states`, which describes it."""
         of_variable: list[list[tuple[int, int, list[tuple[int, int]]]]] = [[] for _ in self.cards]
         for start, scope in zip(self._offsets.tolist(), self.scopes, strict=False):
-            strides = [math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))]
+            strides = [
+                math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))
+            ]
             for axis, v in enumerate(scope):
                 rest = [(w, s) for w, s in zip(scope, strides, strict=True) if w != v]
                 of_variable[v].append((start, int(strides[axis]), rest))
@@ -256,7 +280,12 @@ def gibbs_draws(
     step = max(
         2**22 // chains.codes.size, 1
     )  # at most 4 MiB of codes at a time; the draws do not depend on it
-    parts = [chains.advance(potentials, min(step, draws - start), thin) for start in range(0, draws, step)]
+    parts = [
+        chains.advance(potentials, min(step, draws - start), thin)
+        for start in range(0, draws, step)
+    ]
     codes = np.concatenate(parts)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)
-    return Draws(codes=codes.transpose(0, 2, 1).reshape(-1, chains.cards.size)[:size], mixing=mixing)
+    return Draws(
+        codes=codes.transpose(0, 2, 1).reshape(-1, chains.cards.size)[:size], mixing=mixing
+    )

@@ -130,7 +130,9 @@ class Mixing:
 def remedy(moves: str) -> str:
     """Return advice for chains that have not mixed with such moves, as a part of a sentence."""
     longer = "raise `burn_in` and `sweeps`"
-    return f'{longer}, or pass `moves="swendsen-wang"`' if moves == "heat-bath" else longer
+    if moves == "heat-bath":
+        return f'{longer}, or pass `moves="swendsen-wang"`'
+    return longer
 
 
 def split_rhat(trace: np.ndarray) -> float:
@@ -161,7 +163,9 @@ def split_rhat(trace: np.ndarray) -> float:
     rounding = (1e-10 * float(np.abs(halves).max())) ** 2
     if between <= rounding:
         return 1.0
-    return float(np.sqrt(1 - 1 / half + between / within)) if within > 0 else np.inf
+    if within > 0:
+        return float(np.sqrt(1 - 1 / half + between / within))
+    return np.inf
 
 
 def _effective_size(trace: np.ndarray) -> float:
@@ -214,13 +218,19 @@ def simulate(
     ArgumentError
         `beta` is not a finite number, a number of draws, chains or sweeps is out of range, or `moves` is not known.
     """
-    size, sweeps = whole_number("size", size, least=1), whole_number("sweeps", sweeps, least=1)
-    burn_in, beta = whole_number("burn_in", burn_in), finite("beta", beta)
-    chains = min(max(size, 4), 32) if chains is None else whole_number("chains", chains, least=1)
+    size = whole_number("size", size, least=1)
+    sweeps = whole_number("sweeps", sweeps, least=1)
+    burn_in = whole_number("burn_in", burn_in)
+    beta = finite("beta", beta)
+    if chains is None:
+        chains = min(max(size, 4), 32)
+    else:
+        chains = whole_number("chains", chains, least=1)
     one_of("moves", moves, get_args(Moves.__value__))
     random = generator(rng)
     heat_bath = HeatBath(coupling, beta, moves)
-    draws, n = -(-size // chains), coupling.indptr.size - 1
+    draws = -(-size // chains)
+    n = coupling.indptr.size - 1
     state = random.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
     start = random.integers(0, 2, size=(chains, n), dtype=np.int8)
     start += start - np.int8(1)
@@ -231,7 +241,8 @@ def simulate(
     width = max(min(64, 2**28 // (8 * n)), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
-        own, bits = np.ascontiguousarray(start[block].T), np.ascontiguousarray(state[:, block])
+        own = np.ascontiguousarray(start[block].T)
+        bits = np.ascontiguousarray(state[:, block])
         part = np.empty((len(trace), 2, own.shape[1]))
         heat_bath.run(own, bits, part[:burn_in])
         for k in range(draws):
@@ -302,7 +313,10 @@ class HeatBath:
         self.matrix = (coupling.indptr, coupling.indices, data)
         self.doubled = 2 * beta
         self.components = csgraph.connected_components(coupling, directed=False)[1]
-        self.bonds = None if moves == "heat-bath" else bonds(coupling, beta)
+        if moves == "heat-bath":
+            self.bonds = None
+        else:
+            self.bonds = bonds(coupling, beta)
 
     def run(self, spins: np.ndarray, state: np.ndarray, trace: np.ndarray) -> None:
         """Sweep len(trace) times and write energy and order to `trace`, shape (sweeps, 2, chains).
@@ -319,4 +333,6 @@ class HeatBath:
                 flip_clusters(*self.bonds, spins, state)
             local_fields(self.matrix, spins, fields)
             part = trace[first : first + step]
-            sweep_network(self.matrix, self.doubled, self.table, self.components, spins, fields, state, part)
+            sweep_network(
+                self.matrix, self.doubled, self.table, self.components, spins, fields, state, part
+            )

@@ -23,10 +23,16 @@ OPTIONS = {"nogil": True, "error_model": "numpy", **INNER}
 @njit(**OPTIONS)
 def _advance(state: Any, bits: Any) -> None:
     """Make one step of xoshiro256+ in each chain; `state` has shape (4, chains), `bits` shape (chains,)."""
-    a, b, c, d = state[0], state[1], state[2], state[3]
+    a = state[0]
+    b = state[1]
+    c = state[2]
+    d = state[3]
     for lane in range(bits.size):
         # the output is the sum of two words, then the state moves by shifts and a rotation
-        s0, s1, s2, s3 = a[lane], b[lane], c[lane], d[lane]
+        s0 = a[lane]
+        s1 = b[lane]
+        s2 = c[lane]
+        s3 = d[lane]
         bits[lane] = s0 + s3
         shifted = s1 << np.uint64(17)
         s2 ^= s0
@@ -35,7 +41,10 @@ def _advance(state: Any, bits: Any) -> None:
         s0 ^= s3
         s2 ^= shifted
         s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
-        a[lane], b[lane], c[lane], d[lane] = s0, s1, s2, s3
+        a[lane] = s0
+        b[lane] = s1
+        c[lane] = s2
+        d[lane] = s3
 
 
 @njit(**OPTIONS)
@@ -56,12 +65,20 @@ def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change
 
 @njit(**OPTIONS)
 def _sweep(
-    matrix: Any, doubled: float, table: Any, spins: Any, fields: Any, state: Any, bits: Any, change: Any
+    matrix: Any,
+    doubled: float,
+    table: Any,
+    spins: Any,
+    fields: Any,
+    state: Any,
+    bits: Any,
+    change: Any,
 ) -> None:
     """Draw the spin of each node in order, given the others; `sweep_network` describes the arguments."""
     indptr, indices, data = matrix
     for i in range(spins.shape[0]):
-        m, s = fields[i], spins[i]
+        m = fields[i]
+        s = spins[i]
         _advance(state, bits)
         # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table if fields are whole numbers
         if table.size:
@@ -83,7 +100,14 @@ def _sweep(
 
 @kept(error_model="numpy")
 def sweep_network(
-    matrix: Any, doubled: float, table: Any, component: Any, spins: Any, fields: Any, state: Any, trace: Any
+    matrix: Any,
+    doubled: float,
+    table: Any,
+    component: Any,
+    spins: Any,
+    fields: Any,
+    state: Any,
+    trace: Any,
 ) -> None:
     """Sweep over all nodes in order, len(trace) times, and fill the trace.
 
@@ -101,7 +125,10 @@ def sweep_network(
         trace[t] = 0.0
         order[:] = 0
         for i in range(spins.shape[0]):
-            energy, row, m, s = trace[t, 0], order[component[i]], fields[i], spins[i]
+            energy = trace[t, 0]
+            row = order[component[i]]
+            m = fields[i]
+            s = spins[i]
             for lane in range(chains):
                 energy[lane] += m[lane] * s[lane]
                 row[lane] += s[lane]
@@ -125,7 +152,9 @@ def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
 
 
 @njit(**OPTIONS)
-def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any) -> int:
+def _bonded(
+    bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any
+) -> int:
     """Write the chains in which an edge between spins a and b is bonded to `lanes`; return their number."""
     # an edge is bonded with its probability if the spins satisfy it
     count = 0
@@ -165,12 +194,14 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
     lanes = np.empty(chains + 1, np.int64)
     # bond the satisfied edges at random, and join the clusters of their ends
     for e in range(low.size):
-        i, j = low[e], high[e]
+        i = low[e]
+        j = high[e]
         _advance(state, bits)
         count = _bonded(bits, thresholds[e], spins[i], spins[j], signs[e], is_bonded, lanes)
         for k in range(count):
             lane = lanes[k]
-            a, b = _root(parents, lane, i), _root(parents, lane, j)
+            a = _root(parents, lane, i)
+            b = _root(parents, lane, j)
             parents[max(a, b), lane] = min(a, b)
     # each cluster flips by the coin of its root
     coins = np.empty((nodes, chains), np.int8)
@@ -179,14 +210,24 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
         for lane in range(chains):
             coins[i, lane] = 1 - 2 * np.int8(bits[lane] >> np.uint64(63))
         for lane in range(chains):
-            parent = parents[parents[i, lane], lane]  # the root: all lesser nodes point to theirs by now
+            parent = parents[
+                parents[i, lane], lane
+            ]  # the root: all lesser nodes point to theirs by now
             parents[i, lane] = parent
             spins[i, lane] *= coins[parent, lane]
 
 
 @kept(error_model="numpy")
 def sweep_spins(
-    matrix: Any, spins: Any, fields: Any, state: Any, draws: int, thin: int, out: Any, pairs: Any, sums: Any
+    matrix: Any,
+    spins: Any,
+    fields: Any,
+    state: Any,
+    draws: int,
+    thin: int,
+    out: Any,
+    pairs: Any,
+    sums: Any,
 ) -> None:
     """Sweep chains of two-state variables, and record them `draws` times, after every `thin` sweeps.
 
@@ -196,7 +237,8 @@ def sweep_spins(
     """
     variables, chains = spins.shape
     bits = np.empty(chains, np.uint64)
-    change, table = np.empty(chains), np.empty(0)
+    change = np.empty(chains)
+    table = np.empty(0)
     for draw in range(draws):
         for _ in range(thin):
             _sweep(matrix, 2.0, table, spins, fields, state, bits, change)
@@ -207,7 +249,9 @@ def sweep_spins(
                 total += spins[i, lane]
             sums[i] += total
         for k in range(pairs.shape[0]):
-            left, right, total = spins[pairs[k, 0]], spins[pairs[k, 1]], 0.0
+            left = spins[pairs[k, 0]]
+            right = spins[pairs[k, 1]]
+            total = 0.0
             for lane in range(chains):
                 total += left[lane] * right[lane]
             sums[variables + k] += total
@@ -219,7 +263,15 @@ def sweep_spins(
 
 @kept(error_model="numpy")
 def sweep_states(
-    cards: Any, theta: Any, layout: Any, codes: Any, state: Any, draws: int, thin: int, out: Any, counts: Any
+    cards: Any,
+    theta: Any,
+    layout: Any,
+    codes: Any,
+    state: Any,
+    draws: int,
+    thin: int,
+    out: Any,
+    counts: Any,
 ) -> None:
     """Sweep chains of variables with any number of states, and record them `draws` times, after every `thin` sweeps.
 

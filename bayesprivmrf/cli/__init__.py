@@ -50,7 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # at its end an interpreter looks for garbage among the objects of all imports, which takes half a second
     atexit.register(gc.freeze)
     parser = _parser()
-    arguments = sys.argv[1:] if argv is None else list(argv)
+    if argv is None:
+        arguments = sys.argv[1:]
+    else:
+        arguments = list(argv)
     if arguments[:1] == ["reproduce"]:
         parser.error(
             "the package has no command for the figures of the papers; in a clone of the repository, run "
@@ -64,15 +67,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return importlib.import_module(f"bayesprivmrf.cli.{options.command}").run(options) or 0
 
     def remedy(error: BayesPrivMRFError) -> str:
-        is_exact = isinstance(error, ModelTooLargeError) and getattr(options, "inference", None) == "exact"
+        is_exact = (
+            isinstance(error, ModelTooLargeError) and getattr(options, "inference", None) == "exact"
+        )
         method = getattr(options, "method", None)
         may_go_loopy = is_exact and (method is None or offers_loopy(method))
-        return " Here that is `--inference loopy`." if may_go_loopy else ""
+        if may_go_loopy:
+            return " Here that is `--inference loopy`."
+        return ""
 
     return guarded(command, remedy)
 
 
-def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], str] = lambda _: "") -> int:
+def guarded(
+    command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], str] = lambda _: ""
+) -> int:
     """Run a function, print every error as one line on standard error, and return the exit code.
 
     Parameters
@@ -97,7 +106,9 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except OSError as error:
-            return _failed(f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}.")
+            return _failed(
+                f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}."
+            )
         except KeyboardInterrupt:
             print("bayesprivmrf: interrupted.", file=sys.stderr)
             return 130
@@ -116,7 +127,9 @@ def _failed(message: str) -> int:
     return 1
 
 
-def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+def _show_warning(
+    message: Warning | str, category: type[Warning], *_: object, **__: object
+) -> None:
     """Print a warning as one line on standard error."""
     text = " ".join(getattr(message, "at_command_line", str(message)).split())
     print(f"bayesprivmrf: warning: {printable(text)}", file=sys.stderr)

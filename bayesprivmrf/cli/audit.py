@@ -48,9 +48,16 @@ def run(options: argparse.Namespace) -> int:
     """Audit a saved release or a mechanism, print the findings, and return the exit code: 3 if one is refuted."""
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they concern made-up data
+        for category in (
+            ConsistencyWarning,
+            DeclarationWarning,
+            NoiseWarning,
+        ):  # they concern made-up data
             warnings.simplefilter("ignore", category)
-        audited = _of_file(options) if _is_file(options) else _of_mechanism(options)
+        if _is_file(options):
+            audited = _of_file(options)
+        else:
+            audited = _of_mechanism(options)
     statement, guarantee, findings, not_audited = audited
     is_refuted = any(finding.is_refuted for finding in findings)
     seconds = time.perf_counter() - begin
@@ -67,7 +74,9 @@ def run(options: argparse.Namespace) -> int:
         }
         show(json_text(whole))
     else:
-        verdict = "Not refuted. This is not a proof: other data or more runs may refute the promise."
+        verdict = (
+            "Not refuted. This is not a proof: other data or more runs may refute the promise."
+        )
         if is_refuted:
             verdict = "REFUTED: the promise does not hold."
         show(f"Promised: {statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
@@ -83,9 +92,11 @@ def _is_file(options: argparse.Namespace) -> bool:
     is_set = options.set and options.subject in available_mechanisms()
     if options.epsilon is not None or options.rho is not None or is_set:
         return False
-    is_alone, both = not options.set and options.model is None, "`--model` and `--set`"
+    is_alone = not options.set and options.model is None
+    both = "`--model` and `--set`"
     require(is_alone, both, "go with a mechanism and its --epsilon or --rho", "no such budget")
-    must, seen = "be given the file of a release, or a mechanism with its --epsilon or --rho", options.subject
+    must = "be given the file of a release, or a mechanism with its --epsilon or --rho"
+    seen = options.subject
     require(Path(seen).is_file(), "audit", must, f"{seen!r}, which is not a file")
     return True
 
@@ -93,17 +104,23 @@ def _is_file(options: argparse.Namespace) -> bool:
 def _of_file(options: argparse.Namespace) -> Audited:
     """Audit the noise that a saved release of tables states."""
     release: Any = load_release(options.subject)
-    must, seen = "be given a file of noisy tables, which state their noise", f"the kind {release.kind!r}"
-    remedy = (
-        "audit the mechanism instead, for instance `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`"
-    )
+    must = "be given a file of noisy tables, which state their noise"
+    seen = f"the kind {release.kind!r}"
+    remedy = "audit the mechanism instead, for instance `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`"
     require(release.statistics is not None, "audit", must, seen, remedy)
-    continuous = ", ".join(sorted({law.name for law in release.statistics.noise if not law.is_discrete}))
+    continuous = ", ".join(
+        sorted({law.name for law in release.statistics.noise if not law.is_discrete})
+    )
     remedy = "read the publisher's own proof"
     require(not continuous, "audit", "be given tables with integer noise", continuous, remedy)
     guarantee = _required(release.guarantee)
     draws = table_draws(release.statistics, guarantee.adjacency)
-    return release.privacy_statement(), guarantee, [_of_draws("stated noise", draws, guarantee, options)], []
+    return (
+        release.privacy_statement(),
+        guarantee,
+        [_of_draws("stated noise", draws, guarantee, options)],
+        [],
+    )
 
 
 def _of_mechanism(options: argparse.Namespace) -> Audited:
@@ -130,7 +147,12 @@ def _of_mechanism(options: argparse.Namespace) -> Audited:
         if one.draws
     ]
     if findings:
-        return guarantee.sentence(), guarantee, findings, [one.step for one in outlays if not one.draws]
+        return (
+            guarantee.sentence(),
+            guarantee,
+            findings,
+            [one.step for one in outlays if not one.draws],
+        )
     states_noise = not mechanism.releases or NoisyStatistics in mechanism.releases
     must = "be given a mechanism that states the noise of what it releases"
     remedy = "read its proof in the docs"
@@ -157,13 +179,19 @@ def _of_network(mechanism: Any, few: dict[str, Any]) -> Audited:
 
 
 def _of_draws(
-    what: str, draws: Sequence[Draw], guarantee: PrivacyGuarantee, options: Any, share: float | None = None
+    what: str,
+    draws: Sequence[Draw],
+    guarantee: PrivacyGuarantee,
+    options: Any,
+    share: float | None = None,
 ) -> Finding:
     """Audit draws from the secure source, and compare their exact cost with the promise, or their share of it."""
     promised = share or guarantee.rho or guarantee.epsilon
     assert promised is not None
     cost = exact_cost(draws, guarantee)
-    result = audit_draws(draws, noise_source(None), runs=options.runs, confidence=options.confidence)
+    result = audit_draws(
+        draws, noise_source(None), runs=options.runs, confidence=options.confidence
+    )
     is_refuted = result.is_violated or exceeds(draws, cost, promised)
     return Finding(what=what, promised=promised, cost=cost, is_refuted=is_refuted, result=result)
 
@@ -171,20 +199,35 @@ def _of_draws(
 def _of_runs(promised: Any, result: AuditResult) -> Finding:
     """Return the finding of an audit of whole releases."""
     is_refuted = result.is_violated
-    return Finding(what="whole releases", promised=promised, cost=None, is_refuted=is_refuted, result=result)
+    return Finding(
+        what="whole releases", promised=promised, cost=None, is_refuted=is_refuted, result=result
+    )
 
 
 def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
     """Return a guarantee; raise an error if there is none."""
     if guarantee is None:
-        raise PrivacyError("`audit` must be given a release or mechanism with a promise, got one without.")
+        raise PrivacyError(
+            "`audit` must be given a release or mechanism with a promise, got one without."
+        )
     return guarantee
 
 
 def _table(findings: Sequence[Finding], guarantee: PrivacyGuarantee) -> str:
     """Return a table with one row per finding, at the delta at which the runs' bound is closest to the promise."""
-    name = "epsilon" if guarantee.rho is None else "rho"
-    header = [f"promised {name}", "exact cost", "runs", "at delta", "epsilon allowed", "at least", "audit of"]
+    if guarantee.rho is None:
+        name = "epsilon"
+    else:
+        name = "rho"
+    header = [
+        f"promised {name}",
+        "exact cost",
+        "runs",
+        "at delta",
+        "epsilon allowed",
+        "at least",
+        "audit of",
+    ]
     rows = []
     for one in findings:
         found = one.result
@@ -192,6 +235,12 @@ def _table(findings: Sequence[Finding], guarantee: PrivacyGuarantee) -> str:
         at = int(np.argmax(shares))
         numbers = [found.deltas[at], found.epsilon_claimed[at], found.epsilon_lower[at]]
         rows.append(
-            [number(one.promised), number(one.cost), f"{found.runs:,}", *map(number, numbers), one.what]
+            [
+                number(one.promised),
+                number(one.cost),
+                f"{found.runs:,}",
+                *map(number, numbers),
+                one.what,
+            ]
         )
     return aligned(header, rows, left=0)

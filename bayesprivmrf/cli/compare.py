@@ -15,8 +15,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.methods import WARM_UP, fitted, in_order, is_plug_in, label, offers_loopy, takes
-from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark, show
+from bayesprivmrf.cli.methods import (
+    WARM_UP,
+    fitted,
+    in_order,
+    is_plug_in,
+    label,
+    offers_loopy,
+    takes,
+)
+from bayesprivmrf.cli.output import (
+    aligned,
+    claim_folder,
+    json_text,
+    number,
+    progress,
+    promised,
+    remark,
+    show,
+)
 from bayesprivmrf.cli.release import recoded_records
 from bayesprivmrf.errors import (
     ArgumentError,
@@ -62,19 +79,32 @@ _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 def run(options: argparse.Namespace) -> None:
     """Compare the methods, print the results, and write them to the folder of ``--out``."""
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    if options.seed is None:
+        seed = secrets.randbits(32)
+    else:
+        seed = options.seed
     folder = None
     if options.out is not None:
-        folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
+        folder = claim_folder(
+            options.out, _FILES, force=options.force, sources=[options.data, options.model]
+        )
     if options.data is None:
-        declaration, data = fair_survey_declaration(), fair_survey_records()
+        declaration = fair_survey_declaration()
+        data = fair_survey_records()
     else:
         declaration = read_declaration(options.model)
         data = recoded_records(options, declaration)
     model = declaration.specification
     learner = "learn the couplings with `bayesprivmrf release --mechanism select-measure`"
     remedy = f"add a line such as cliques = [['a', 'b'], ['b', 'c']], or {learner}"
-    require(model.cliques_declared, "the model file", "declare cliques", "none", remedy, error=ModelError)
+    require(
+        model.cliques_declared,
+        "the model file",
+        "declare cliques",
+        "none",
+        remedy,
+        error=ModelError,
+    )
     results, guarantees, (train, test) = evaluated(options, model, data, seed)
     described = {
         "source": declaration.title or Path(str(options.data)).name,
@@ -116,7 +146,9 @@ def run(options: argparse.Namespace) -> None:
     )
     show(_advice(results))
     if folder is not None:
-        remark(f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}.")
+        remark(
+            f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}."
+        )
 
 
 def evaluated(
@@ -147,13 +179,17 @@ def evaluated(
     """
     import pandas as pd
 
-    count, inference = options.count, options.inference
+    count = options.count
+    inference = options.inference
     mechanisms = [
-        LaplaceStatistics(epsilon=epsilon, adjacency=options.adjacency) for epsilon in options.epsilon
+        LaplaceStatistics(epsilon=epsilon, adjacency=options.adjacency)
+        for epsilon in options.epsilon
     ]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
     train, test = _training_and_test(model, data, count, np.random.default_rng(split))
-    sizes = [len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)]
+    sizes = [
+        len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)
+    ]
     methods = in_order(options.methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
     # two chains of few warm-up draws: enough for the mean, which is scored
@@ -186,13 +222,19 @@ def evaluated(
             score(math.nan, "mle", NaiveMLE(ridge=1 / sizes[0], inference=inference).fit(exact))
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
-                release = mechanism.release(model, train, rng=np.random.default_rng(stream), count=count)
+                release = mechanism.release(
+                    model, train, rng=np.random.default_rng(stream), count=count
+                )
             guarantees.append(promised(release))
             (own,) = stream.spawn(1)
             for name in estimators:
                 where = f"{label(name)} at epsilon {mechanism.epsilon:g}"
                 bar.update(task, description=where)
-                given = {"inference": inference, "rng": np.random.default_rng(own), "sampling": sampling}
+                given = {
+                    "inference": inference,
+                    "rng": np.random.default_rng(own),
+                    "sampling": sampling,
+                }
                 with _warnings_of(where):
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, given))
                 bar.advance(task)
@@ -200,17 +242,25 @@ def evaluated(
 
 
 def _training_and_test(
-    specification: ModelSpecification, data: pd.DataFrame, count: str | None, generator: np.random.Generator
+    specification: ModelSpecification,
+    data: pd.DataFrame,
+    count: str | None,
+    generator: np.random.Generator,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a random three quarters of the records and the others; a row may be one record or several."""
     # the largest number of records is that of mechanisms that use whole records
     column = Counts.of(count, specification.domain.variables, 2**27)
     # how many records each row stands for
-    units = np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
+    if column is None:
+        units = np.ones(len(data), dtype=np.int64)
+    else:
+        units = column.units(data, frame_of(data))
     records = int(units.sum())
     train = int(0.75 * records)  # a usual share for comparisons of predictions
     if not 0 < train < records:
-        raise DataError("`compare` must have at least 2 records, so that some can be held out, got fewer.")
+        raise DataError(
+            "`compare` must have at least 2 records, so that some can be held out, got fewer."
+        )
     if count is None:
         order = generator.permutation(len(data))
         return data.iloc[order[:train]], data.iloc[order[train:]]
@@ -231,7 +281,9 @@ def _fitted_if_it_fits(name: str, release: Any, given: dict[str, Any]) -> Any:
         if not is_plug_in(name):
             raise
         kind = type(error.__cause__ or error).__name__  # the message itself may quote the records
-        remark(f"No {label(name)}: it failed with {kind}; fit a release of made-up records to see why.")
+        remark(
+            f"No {label(name)}: it failed with {kind}; fit a release of made-up records to see why."
+        )
         return "failed"
     if takes(name, "draws") and estimate.status is Status.STOPPED_EARLY:
         raise KeyboardInterrupt  # the sampler caught the interruption, to keep its draws
@@ -275,7 +327,9 @@ def _table(results: pd.DataFrame) -> str:
 
 def _decimals(value: float, decimals: int) -> str:
     """Return a number with fixed decimals, or a dash if it is not finite."""
-    return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
+    if math.isfinite(value):
+        return f"{value:.{decimals}f}"
+    return "-"
 
 
 def _advice(results: pd.DataFrame) -> str:
@@ -286,7 +340,9 @@ def _advice(results: pd.DataFrame) -> str:
     private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
     if private.empty:
         return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
-    scores: Any = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(["size", "mean"])
+    scores: Any = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(
+        ["size", "mean"]
+    )
     untrusted = results.loc[results["status"].isin(_UNTRUSTED), "method"]
     advised = scores[(scores["size"] == scores["size"].max()) & ~scores.index.isin(untrusted)]
     if advised.empty:
@@ -300,7 +356,9 @@ def _advice(results: pd.DataFrame) -> str:
         return f"{found}, and its intervals account for the noise."
     point = f"{found}, so use it for a point estimate"
     if "posterior" in set(untrusted):
-        return f"{point}; the posterior, which has intervals, is not trusted at some of these budgets."
+        return (
+            f"{point}; the posterior, which has intervals, is not trusted at some of these budgets."
+        )
     return f"{point}, and the posterior if you need intervals that account for the noise."
 
 
@@ -311,7 +369,9 @@ def _drawn(results: pd.DataFrame) -> bytes | None:
     except ArgumentError:  # no score is finite, because the model is too large for exact inference
         return None
     picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=150, bbox_inches="tight", metadata={"Description": NOTE})
+    figure.savefig(
+        picture, format="png", dpi=150, bbox_inches="tight", metadata={"Description": NOTE}
+    )
     return picture.getvalue()
 
 

@@ -70,13 +70,17 @@ def run(options: argparse.Namespace) -> None:
         return
     # the noisy tables themselves, or those inside a learned model
     release = found.statistics
-    must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
+    must = "be given a release of noisy tables or parities"
+    seen = f"the kind {found.kind!r}"
     remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
     # a learned model may have intervals of its own
     estimate: Any = None if options.method else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
-    method = "learned" if is_learned else chosen_method(options)
+    if is_learned:
+        method = "learned"
+    else:
+        method = chosen_method(options)
     is_posterior = method == "posterior"
     given = _given_states(release.specification.domain, options.given)
     target = None
@@ -85,18 +89,29 @@ def run(options: argparse.Namespace) -> None:
         what = ".nc" if is_posterior else FILES
         sources = [each for each in (options.release, options.model) if each is not None]
         target = claim(options.out, what, force=options.force, sources=sources)
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    if options.seed is None:
+        seed = secrets.randbits(32)
+    else:
+        seed = options.seed
     if not is_learned:
-        sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
+        sampling = {
+            name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)
+        }
         if "draws" in sampling:
             sampling["tune"] = min(sampling["draws"], WARM_UP)
         estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
     elif estimate.status is not Status.CONVERGED:
         status = status_with_advice(estimate.status, estimate.stats)
         remark(f"bayesprivmrf: warning: the learned model is {status}.")
-    prob = options.prob if hasattr(estimate, "interval") else None
+    if hasattr(estimate, "interval"):
+        prob = options.prob
+    else:
+        prob = None
     summary = _summary(method, release, estimate) | ({"seed": seed} if is_posterior else {})
-    moves = _transitions(estimate, prob) if release.specification.shares_transitions else None
+    if release.specification.shares_transitions:
+        moves = _transitions(estimate, prob)
+    else:
+        moves = None
     written = ""
     if target is not None and is_posterior:
         estimate.save(target)
@@ -108,7 +123,9 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         entry: dict[str, Any] = {} if prob is None else {"prob": prob}
         if given:
-            entry["given"] = [{"variable": name, "states": states} for name, states in given.items()]
+            entry["given"] = [
+                {"variable": name, "states": states} for name, states in given.items()
+            ]
         if moves is not None:
             entry["transitions"] = moves.to_dict("records")
         show(json_text({**summary, **entry, "marginals": _marginals(estimate, prob, given)}))
@@ -124,7 +141,10 @@ def run(options: argparse.Namespace) -> None:
         if isinstance(estimate, RoundsSolution):
             show(f"\n{trusted_tables(estimate)}")
         if prob is not None:
-            kind = f"sampled with seed {seed}" if is_posterior else "approximate"
+            if is_posterior:
+                kind = f"sampled with seed {seed}"
+            else:
+                kind = "approximate"
             show(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         remark(f"\nWrote {written}{options.out}.")
@@ -135,7 +155,8 @@ def _opened(options: argparse.Namespace) -> Any:
     if options.model is not None:
         model = read_declaration(options.model).specification
         return read_counts(model, options.release, noise=options.noise, total=options.total)
-    seen, remedy = "one of them without `--model`", "pass the model file of the published counts"
+    seen = "one of them without `--model`"
+    remedy = "pass the model file of the published counts"
     is_plain = options.noise is None and options.total is None
     require(is_plain, "`--noise` and `--total`", "be left out", seen, remedy)
     try:
@@ -150,7 +171,9 @@ def _opened(options: argparse.Namespace) -> Any:
 def _transitions(estimate: Any, prob: float | None) -> pd.DataFrame:
     """Return the transition matrix of a chain that has one, with interval limits if `prob` is given."""
     frame = transition_matrix(estimate, prob=0.9 if prob is None else prob).reset_index()
-    return frame if prob is not None else frame.drop(columns=["lower", "upper"])
+    if prob is not None:
+        return frame
+    return frame.drop(columns=["lower", "upper"])
 
 
 def _aligned_moves(moves: pd.DataFrame) -> str:
@@ -165,9 +188,15 @@ def _fit_network(options: argparse.Namespace, release: Any) -> None:
     """Print the estimate of the peer effects on a network with its interval, which is simulated."""
     no_file = options.out is None and not options.given
     is_plain = options.method is None and no_file and options.inference == "exact"
-    must, remedy = "be left out for an estimate of one number", "`--json` prints it for a program"
-    require(is_plain, "`--method`, `--inference`, `--given` and `--out`", must, "one of them", remedy)
-    seed = secrets.randbits(32) if options.seed is None else options.seed
+    must = "be left out for an estimate of one number"
+    remedy = "`--json` prints it for a program"
+    require(
+        is_plain, "`--method`, `--inference`, `--given` and `--out`", must, "one of them", remedy
+    )
+    if options.seed is None:
+        seed = secrets.randbits(32)
+    else:
+        seed = options.seed
     frame = release.interval(options.prob, rng=seed)
     (row,) = frame.to_dict("records")
     if options.json:
@@ -202,7 +231,10 @@ def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
         "assumptions": list(estimate.assumptions),
         "guarantee": None if release.guarantee is None else promised(release),
         "statement": release.privacy_statement(),
-        "model": {"variables": _variables(solution), "cliques": list(solution.specification.cliques)},
+        "model": {
+            "variables": _variables(solution),
+            "cliques": list(solution.specification.cliques),
+        },
         "noise": [law.as_dict() for law in release.noise],
         "provenance": {
             "mechanism": provenance.mechanism,
@@ -216,7 +248,9 @@ def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
 def _given_states(domain: Domain, texts: Sequence[str]) -> dict[Variable, list[Label]]:
     """Return the states that ``--given VARIABLE=STATE`` names, in a list for each variable."""
     pairs = {
-        f"{name}={state}": (name, state) for name in domain.variables for state in domain.states_of(name)
+        f"{name}={state}": (name, state)
+        for name in domain.variables
+        for state in domain.states_of(name)
     }
     found: dict[Variable, list[Label]] = {}
     for text in texts:
@@ -239,7 +273,10 @@ def _marginals(
     """
     domain = estimate.specification.domain
     statistics = getattr(estimate, "statistics", None)
-    measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
+    if statistics is None:
+        measured = []
+    else:
+        measured = [each.query.scope for each in statistics.measurements]
     found = []
     scopes = [
         tuple(name for name in scope if name not in given)
@@ -280,14 +317,19 @@ def trusted_tables(solution: RoundsSolution) -> str:
     domain = solution.specification.domain
     if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
         is_short = solution.status is Status.ITERATION_LIMIT
-        verdict = "doubtful, because the model is" if is_short else "not trusted, because the model is not"
+        if is_short:
+            verdict = "doubtful, because the model is"
+        else:
+            verdict = "not trusted, because the model is not"
         return f"Tables: all are {verdict}."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
     merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
     names = [printable(str(variable)) for variable in domain.variables]
     together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
     several = [v for v, states in enumerate(merging.cardinalities) if states > 1]
-    apart = [f"({names[v]}, {names[w]})" for v, w in combinations(several, 2) if (v, w) not in together]
+    apart = [
+        f"({names[v]}, {names[w]})" for v, w in combinations(several, 2) if (v, w) not in together
+    ]
     merged = [name for v, name in enumerate(names) if merging.is_merged(v)]
     text = f"Tables: {counted(len(together), 'pair')} of variables lie in measured tables and can be trusted."
     if apart:
@@ -304,7 +346,11 @@ def trusted_tables(solution: RoundsSolution) -> str:
 
 
 def _write_folder(
-    folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None, moves: pd.DataFrame | None
+    folder: Path,
+    summary: dict[str, Any],
+    solution: Solution,
+    prob: float | None,
+    moves: pd.DataFrame | None,
 ) -> None:
     """Write summary, network, tables of the cliques and transition matrix in place of the files of an earlier run.
 
@@ -352,7 +398,8 @@ def marginal_table(
         # left out unless needed, because a method of another package may not take it
         condition: dict[str, Any] = {"given": given} if given else {}
         return estimate.interval(list(variables), prob=prob, **condition)
-    model, table = estimate.specification, estimate.marginal(list(variables)).to_numpy()
+    model = estimate.specification
+    table = estimate.marginal(list(variables)).to_numpy()
     evidence = getattr(estimate, "_evidence", None)  # an estimator of another package may keep none
     frame = interval_frame(
         table,

@@ -61,12 +61,19 @@ def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[
     lacking = ", ".join(
         one.name for one in parameters if one.default is one.empty and one.kind not in starred
     )
-    what, seen = f"the method {name!r}", f"none for {lacking}"
+    what = f"the method {name!r}"
+    seen = f"none for {lacking}"
     require(not lacking, what, "have defaults for all settings", seen, "call it from Python")
     named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
     try:
-        made = kind(inference=inference) if offers_loopy(name) else kind()
-        found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
+        if offers_loopy(name):
+            made = kind(inference=inference)
+        else:
+            made = kind()
+        if takes(name, "rng"):
+            found = made.fit(release, **named)
+        else:
+            found = made.fit(release)
     except BayesPrivMRFError:
         raise
     except Exception as error:  # an estimator reads only a release, so its message may be shown
@@ -75,9 +82,17 @@ def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[
         raise BayesPrivMRFError(
             f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove its package."
         ) from error
-    what, remedy = f"the `fit` of the method {name!r}", "correct or remove the package that it comes from"
+    what = f"the `fit` of the method {name!r}"
+    remedy = "correct or remove the package that it comes from"
     is_solution = hasattr(found, "status")
-    require(is_solution, what, "return a Solution", type(found).__name__, remedy, error=BayesPrivMRFError)
+    require(
+        is_solution,
+        what,
+        "return a Solution",
+        type(found).__name__,
+        remedy,
+        error=BayesPrivMRFError,
+    )
     return found
 
 
@@ -90,7 +105,11 @@ def in_order(chosen: Sequence[str] | None, inference: str) -> list[str]:
 def settle(options: argparse.Namespace) -> None:
     """Refuse contradictory options as wrong usage, and set the options whose defaults depend on others."""
     spends = options.command in ("plan", "release")
-    if spends and options.epsilon is options.rho is None and not (options.mechanism and options.set):
+    if (
+        spends
+        and options.epsilon is options.rho is None
+        and not (options.mechanism and options.set)
+    ):
         # unless the budget is among the settings
         options.parser.error("one of the arguments --epsilon --rho is required")
     rules = {"compare": _settle_compare, "plan": _settle_plan, "fit": _settle_fit}
@@ -175,4 +194,7 @@ def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> N
         refuse(f"argument {asked[0]}: {must}, got {method}")
     if options.inference == "loopy" and not offers_loopy(method):
         refuse(f"argument --inference: {method} needs exact marginals on the command line")
-    options.prob = 0.9 if options.prob is None else options.prob
+    if options.prob is None:
+        options.prob = 0.9
+    else:
+        options.prob = options.prob

@@ -65,8 +65,12 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
         if not variable.strip():
             raise DataError("each row of a codebook must name its variable, got none; complete it.")
         rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
-    text = _HEAD + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
-    declaration_of(tomllib.loads(text))  # raises an error for anything that a model file must not contain
+    text = _HEAD + "".join(
+        f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items()
+    )
+    declaration_of(
+        tomllib.loads(text)
+    )  # raises an error for anything that a model file must not contain
     return text
 
 
@@ -76,11 +80,14 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     named = [(state, label) for state, label in rows if state]
     states = [state for state, _ in named]
     if len(set(states)) < len(states) or len(missing) > 1:
-        raise ModelError("a codebook must list each state of a variable once, got a state twice; drop a row.")
+        raise ModelError(
+            "a codebook must list each state of a variable once, got a state twice; drop a row."
+        )
     is_whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", state) for state in states)
     written = [state if is_whole else _quoted(state) for state in states]
     if not any(label for _, label in named):
-        names, values = written, None
+        names = written
+        values = None
     else:  # states with one label are merged
         values = {}
         for (state, label), value in zip(named, written, strict=True):
@@ -96,4 +103,6 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 def _quoted(text: str) -> str:
     """Return a basic string of TOML, whose escapes are those of JSON; control characters beyond ASCII are escaped."""
-    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False))
+    return CONTROLS.sub(
+        lambda found: f"\\u{ord(found[0]):04x}", json.dumps(text, ensure_ascii=False)
+    )

@@ -40,13 +40,19 @@ def remark(text: str) -> None:
 
 def refuse_to_replace(target: Path, sources: Sequence[str | None]) -> None:
     """Raise an ArgumentError if `target` is one of the files that the command reads."""
-    own = [source for source in sources if source is not None and Path(source).exists() and target.exists()]
+    own = [
+        source
+        for source in sources
+        if source is not None and Path(source).exists() and target.exists()
+    ]
     is_source = any(target.samefile(source) for source in own)
     must = "not be a file that the command reads"
     require(not is_source, "--out", must, repr(str(target)), "choose another name")
 
 
-def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None], force: bool = True) -> Path:
+def claim_folder(
+    out: str, own: Sequence[str], *, sources: Sequence[str | None], force: bool = True
+) -> Path:
     """Create and return the folder of ``--out``; call this before the work, so that errors come early.
 
     Parameters
@@ -67,11 +73,19 @@ def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None],
         refuse_to_replace(path, sources)
     is_free = force or not folder.is_dir() or not any(folder.iterdir())
     seen = f"{out!r}, which has files in it"
-    require(is_free, "--out", "name a new or an empty folder", seen, "choose another name, or pass --force")
+    require(
+        is_free,
+        "--out",
+        "name a new or an empty folder",
+        seen,
+        "choose another name, or pass --force",
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"the folder `--out` {out!r} cannot be created: {error.strerror}.") from None
+        raise ArgumentError(
+            f"the folder `--out` {out!r} cannot be created: {error.strerror}."
+        ) from None
     return folder
 
 
@@ -93,10 +107,14 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
 
     target = Path(out)
     is_named = not suffix or (target.suffix == suffix and not target.is_dir())
-    require(is_named, "--out", f"name a file that ends in {suffix}", repr(out), "choose another name")
+    require(
+        is_named, "--out", f"name a file that ends in {suffix}", repr(out), "choose another name"
+    )
     refuse_to_replace(target, sources)
     if target.exists() and not force:
-        raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
+        raise ArgumentError(
+            f"`--out` {out!r} exists already; choose another name, or pass --force."
+        )
     try:
         require_no_unfinished_save(require_writable(target))
     except ReleaseFileError as error:
@@ -134,7 +152,9 @@ def number(value: Any, digits: int = 4) -> str:
     """Return a number as short text, or a dash for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
-    return f"{value:,.{digits}g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:,.{digits}g}"
+    return str(value)
 
 
 def counted(count: int, what: str) -> str:
@@ -182,7 +202,9 @@ def _plain(value: Any) -> Any:
         return [_plain(entry) for entry in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int | bool) else str(value)
+    if value is None or isinstance(value, str | int | bool):
+        return value
+    return str(value)
 
 
 @contextmanager

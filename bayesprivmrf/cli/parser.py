@@ -28,7 +28,9 @@ def at_least(least: int) -> Callable[[str], int]:
 
     def read(text: str) -> int:
         if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"must be a whole number of at least {least}, got {text!r}")
+            raise argparse.ArgumentTypeError(
+                f"must be a whole number of at least {least}, got {text!r}"
+            )
         return int(text)
 
     return read
@@ -94,9 +96,7 @@ def _add_shared(command: argparse.ArgumentParser, *names: str) -> None:
 def _add_settings(command: argparse.ArgumentParser) -> None:
     """Add the budget and the other settings of a mechanism."""
     add = command.add_mutually_exclusive_group().add_argument
-    pure = (
-        "budget of pure differential privacy; for dpsgd, of approximate privacy together with --set delta=D"
-    )
+    pure = "budget of pure differential privacy; for dpsgd, of approximate privacy together with --set delta=D"
     add("--epsilon", type=float, metavar="E", help=pure)
     add("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
     _add_shared(command, "--set", "--adjacency")
@@ -107,8 +107,12 @@ def command_parser() -> argparse.ArgumentParser:
     from importlib.metadata import version
 
     purpose = "declare a model, make one release, and infer as often as you like."
-    parser = Parser(prog="bayesprivmrf", description=f"Markov random fields from sensitive data: {purpose}")
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
+    parser = Parser(
+        prog="bayesprivmrf", description=f"Markov random fields from sensitive data: {purpose}"
+    )
+    parser.add_argument(
+        "--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}"
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     _add_compare(commands)
     _add_model(commands)
@@ -138,11 +142,17 @@ def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--epsilon", type=_number_or_text, metavar="E", help=budgets, **several)
     add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
     _add_shared(command, "--count")
-    add("--quick", action="store_true", help="leave out the posterior, so that the command takes seconds")
+    add(
+        "--quick",
+        action="store_true",
+        help="leave out the posterior, so that the command takes seconds",
+    )
     draws = "draws of each of the posterior's 2 chains, after at most 200 warm-up draws; 1000 by default"
     add("--draws", type=at_least(1), default=1000, help=draws)
     _add_shared(command, "--inference", "--adjacency")
-    seed = "seed of the split, the noise and the sampling; by default a random one, which is printed"
+    seed = (
+        "seed of the split, the noise and the sampling; by default a random one, which is printed"
+    )
     add("--seed", type=at_least(0), help=seed)
     add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
     add("--force", action="store_true", help="write into a folder that is not empty")
@@ -177,16 +187,28 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     add = command.add_argument_group("records needed to learn a model (--learn)").add_argument
     goal = "goal: couplings and graph (parameters), or only the graph (structure)"
     add("--learn", choices=("parameters", "structure"), help=goal)
-    add("--variables", type=at_least(1), metavar="P", help="number of variables; by default those of --model")
+    add(
+        "--variables",
+        type=at_least(1),
+        metavar="P",
+        help="number of variables; by default those of --model",
+    )
     error = "largest accepted error of a coupling, in nats; for structure, the smallest coupling of an edge"
     add("--error", type=float, metavar="A", help=error)
     states = "number of states of a variable; by default the largest in --model, or 2"
     add("--states", type=at_least(1), metavar="K", help=states)
     order = "largest number of variables in one interaction, 2 by default"
     add("--order", type=at_least(1), metavar="T", help=order)
-    width = "bound on the sum of the absolute couplings and field of a variable, in nats, 1 by default"
+    width = (
+        "bound on the sum of the absolute couplings and field of a variable, in nats, 1 by default"
+    )
     add("--width", type=float, metavar="L", help=width)
-    add("--delta", type=float, metavar="D", help="delta of approximate privacy, together with --epsilon")
+    add(
+        "--delta",
+        type=float,
+        metavar="D",
+        help="delta of approximate privacy, together with --epsilon",
+    )
 
 
 def _add_release(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -199,7 +221,12 @@ def _add_release(commands: argparse._SubParsersAction[Parser]) -> None:
     add = command.add_argument
     add("data", help=_DATA)
     add("--model", required=True, help=_VARIABLES)
-    add("--out", required=True, metavar="FILE", help="file of the release, for instance survey.release")
+    add(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="file of the release, for instance survey.release",
+    )
     add("--force", action="store_true", help="replace an existing file")
     _add_shared(command, "--count", "--mechanism")
     _add_settings(command)
@@ -214,17 +241,24 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add = command.add_argument
     saved = "file that `bayesprivmrf release` or Python's `save` wrote"
-    add("release", help=f"{saved}; with --model, published noisy counts, .csv or .parquet, a row for each")
-    add("--model", metavar="FILE", help="TOML file of the model of published noisy counts")
-    add("--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it")
-    add("--total", type=at_least(0), metavar="N", help="their number of records, if it is public")
-    method = (
-        "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
+    add(
+        "release",
+        help=f"{saved}; with --model, published noisy counts, .csv or .parquet, a row for each",
     )
+    add("--model", metavar="FILE", help="TOML file of the model of published noisy counts")
+    add(
+        "--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it"
+    )
+    add("--total", type=at_least(0), metavar="N", help="their number of records, if it is public")
+    method = "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     add("--method", choices=estimator_names(), help=method)
     _add_shared(command, "--inference")
     files = "folder for solution.json, network.json and marginals/*.csv; for a posterior, a file such as x.nc"
-    add("--out", metavar="PATH", help=f"{files}; for released parities, the file of the learned model")
+    add(
+        "--out",
+        metavar="PATH",
+        help=f"{files}; for released parities, the file of the learned model",
+    )
     add("--force", action="store_true", help="replace the files of an earlier fit")
     add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
     given = (
@@ -232,9 +266,7 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "several states of one variable mean any of them. The files of --out keep the whole tables"
     )
     add("--given", action="append", default=[], metavar="VARIABLE=STATE", help=given)
-    seed = (
-        "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
-    )
+    seed = "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
     add("--seed", type=at_least(0), help=seed)
     draws = "draws of each chain of the posterior, 1000 by default; if given, after at most 200 warm-up draws"
     add("--draws", type=at_least(1), help=draws)
@@ -253,7 +285,10 @@ def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
     names = "laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, parity-queries, stable-structure"
     subject = f"file of noisy tables; or {names} or a plug-in for noisy tables, with its budget"
     add("subject", metavar="RELEASE_OR_MECHANISM", help=subject)
-    add("--model", help="TOML file that declares the mechanism's model; by default a chain of six variables")
+    add(
+        "--model",
+        help="TOML file that declares the mechanism's model; by default a chain of six variables",
+    )
     runs = "number of noise draws, 20,000 by default; whole releases are made a fiftieth as often"
     add("--runs", type=at_least(100), default=20_000, help=runs)
     confidence = "confidence of each bound, 0.9999 by default"

@@ -30,26 +30,36 @@ def run(options: argparse.Namespace) -> None:
     found: dict[str, Any] = {"mechanism": type(mechanism).__name__}
     if "step" in preview:  # of a mechanism that does not release the declared tables
         guarantee = mechanism.promise(model)
-        promise = "none." if guarantee is None else guarantee.sentence()
+        if guarantee is None:
+            promise = "none."
+        else:
+            promise = guarantee.sentence()
         found |= {"steps": rows, "guarantee": None if guarantee is None else guarantee.as_dict()}
         text = _table(preview, "step")
         if "seconds" in preview:
-            seconds, most = preview["seconds"].sum(), max(preview["memory_bytes"].tolist())
+            seconds = preview["seconds"].sum()
+            most = max(preview["memory_bytes"].tolist())
             text += f"\n\nAbout {seconds:,.0f} seconds of one processor core, and at most {memory(most)}"
             text += " beside the data."
         text += f"\n\nPromise: {promise}"
     else:
         cost = forecast(model.cardinalities, model.scopes)
         is_exact = cost.memory_bytes <= DEFAULT_MEMORY_LIMIT
-        costs = {name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")}
+        costs = {
+            name: getattr(cost, name) for name in ("treewidth", "largest_table", "memory_bytes")
+        }
         costs |= {"memory_limit": DEFAULT_MEMORY_LIMIT, "is_exact_possible": is_exact}
         found |= {"tables": rows, "forecast": costs}
         text = _table(preview, "clique")
         if "estimators" in preview.attrs:
             found["estimators"] = preview.attrs["estimators"]
             text += f"\n\n{NO_KERNEL}"
-        cells = f"{cost.largest_table:,}" if cost.largest_table < 10**15 else f"{cost.largest_table:.0e}"
-        fits, limit = "fits" if is_exact else "does not fit", memory(DEFAULT_MEMORY_LIMIT)
+        if cost.largest_table < 10**15:
+            cells = f"{cost.largest_table:,}"
+        else:
+            cells = f"{cost.largest_table:.0e}"
+        fits = "fits" if is_exact else "does not fit"
+        limit = memory(DEFAULT_MEMORY_LIMIT)
         text += (
             f"\n\nExact inference {fits}: treewidth {cost.treewidth}, largest table {cells} cells, at most "
             f"{memory(cost.memory_bytes)} of the {limit} that inference may use."
@@ -59,14 +69,19 @@ def run(options: argparse.Namespace) -> None:
 
 def _learn(options: argparse.Namespace) -> None:
     """Print the number of records that it takes to learn a model."""
-    variables, states = options.variables, options.states or 2
+    variables = options.variables
+    states = options.states or 2
     if options.model is not None:
         sizes = read_declaration(options.model).specification.cardinalities
-        variables, states = len(sizes), options.states or max(2, *sizes)
+        variables = len(sizes)
+        states = options.states or max(2, *sizes)
     budget = {"epsilon": options.epsilon, "delta": options.delta or 0.0, "rho": options.rho}
     guarantee = PrivacyGuarantee(**budget, adjacency=options.adjacency)
     given = {"goal": options.learn, "states": states, "order": options.order or 2}
-    width = 1.0 if options.width is None else options.width
+    if options.width is None:
+        width = 1.0
+    else:
+        width = options.width
     table = records_needed(variables, options.error, guarantee, width=width, **given)
     if options.json:
         rows = table.to_dict(orient="records")
@@ -83,7 +98,9 @@ def _count(records: float, low: float, high: float) -> str:
     if math.isnan(records):
         return "-"
     shown = [f"{value:,.0f}" if value < 1e7 else f"{value:.1e}" for value in (records, low, high)]
-    return shown[0] if low == high else f"{shown[0]} ({shown[1]} to {shown[2]})"
+    if low == high:
+        return shown[0]
+    return f"{shown[0]} ({shown[1]} to {shown[2]})"
 
 
 def _table(preview: pd.DataFrame, last: str) -> str:
@@ -91,4 +108,6 @@ def _table(preview: pd.DataFrame, last: str) -> str:
     numbers = preview.drop(columns=last).astype(float)
     words = [text if isinstance(text, str) else ", ".join(map(str, text)) for text in preview[last]]
     columns = [column(numbers[name].tolist()) for name in numbers]
-    return aligned([*numbers, last], [list(row) for row in zip(*columns, words, strict=True)], left=0)
+    return aligned(
+        [*numbers, last], [list(row) for row in zip(*columns, words, strict=True)], left=0
+    )

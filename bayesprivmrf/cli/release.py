@@ -79,13 +79,17 @@ def run(options: argparse.Namespace) -> None:
             text = base64.encodebytes(release._as_file()).decode()
         except ReleaseFileError:  # the package of this kind of release writes an unreadable file
             text = _as_text(release)
-            remedy = "are all fields of the release: save them, and correct the package that made it."
+            remedy = (
+                "are all fields of the release: save them, and correct the package that made it."
+            )
         show(text)
         raise ReleaseFileError(
             f"{error} The budget is spent, and the lines on standard output {remedy}"
         ) from None
     # printed first, because an error while the release is shown loses nothing
-    remark(f"Saved to {target}. The budget is spent; results computed from this file spend nothing more.\n")
+    remark(
+        f"Saved to {target}. The budget is spent; results computed from this file spend nothing more.\n"
+    )
     summary = release.summary()
     if options.json:
         provenance = release.provenance
@@ -121,7 +125,10 @@ def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
 
 def _as_text(release: Any) -> str:
     """Return all fields of a release as text, without abbreviations."""
-    names = [one.name for one in fields(release)] if is_dataclass(release) else list(vars(release))
+    if is_dataclass(release):
+        names = [one.name for one in fields(release)]
+    else:
+        names = list(vars(release))
     with np.printoptions(threshold=sys.maxsize):
         return "\n".join(f"{name} = {getattr(release, name)!r}" for name in names)
 
@@ -140,39 +147,51 @@ def _description(release: LearnedNetwork, summary: Mapping[str, Any], loaded: st
     loaded
         Python code that loads the model, for the hints.
     """
-    details, couplings = summary["details"], summary["couplings"]
+    details = summary["details"]
+    couplings = summary["couplings"]
     lines = [f"Status: {status_with_advice(summary['status'], details)}."]
     if "tables_measured" in details:
         rounds = details["tables_by_round"]
-        by_round = f", in {len(rounds)} rounds of {', '.join(map(str, rounds))}" if len(rounds) > 1 else ""
+        if len(rounds) > 1:
+            by_round = f", in {len(rounds)} rounds of {', '.join(map(str, rounds))}"
+        else:
+            by_round = ""
         lines.append(
             f"Measured: {counted(details['tables_measured'], 'table')} of several variables{by_round}."
         )
     elif "pairs_measured" in details:
         pairs = counted(details["pairs_measured"], "pair")
-        lines.append(f"Measured: {pairs}, of which {details['pairs_kept']} stood out from the noise.")
+        lines.append(
+            f"Measured: {pairs}, of which {details['pairs_kept']} stood out from the noise."
+        )
     lines.append("")
     heading = f"{release.graph_heading}, nats"
     if not couplings:
-        nothing = (
-            "No pair stood out from the noise, which is not evidence that the variables are independent."
-        )
+        nothing = "No pair stood out from the noise, which is not evidence that the variables are independent."
         return "\n".join([*lines, nothing])
     if any(each["error"] is None for each in couplings):
         remedy = f"in Python, {loaded}.couplings_interval() gives intervals"
         shown = _table(couplings, "coupling")
-        return "\n".join([*lines, f"{heading}:", shown, f"Their standard errors are not shown; {remedy}."])
+        return "\n".join(
+            [*lines, f"{heading}:", shown, f"Their standard errors are not shown; {remedy}."]
+        )
     if len(release.domain.variables) <= 100:  # all dependences then take about a second
-        edges = sorted(release.graph(weight="dependence").edges(data="weight"), key=lambda edge: -edge[2])
+        edges = sorted(
+            release.graph(weight="dependence").edges(data="weight"), key=lambda edge: -edge[2]
+        )
         pairs = [{"variables": edge[:2], "dependence": edge[2]} for edge in edges]
-        lines.append("Strongest dependences given all other variables, from 0 to 1, noise included:")
+        lines.append(
+            "Strongest dependences given all other variables, from 0 to 1, noise included:"
+        )
         lines += [_table(pairs, "dependence"), ""]
     sized = [each for each in couplings if each["error"] < 1.0]
     clear = [each for each in sized if abs(each["coupling"]) > 3.0 * each["error"]]
     if clear:
         lines += [f"{heading}, with standard errors:", _table(clear, "coupling", "error")]
     if hidden := len(sized) - len(clear):
-        what = f"The effect of {counted(hidden, 'pair')} is less than three times its standard error"
+        what = (
+            f"The effect of {counted(hidden, 'pair')} is less than three times its standard error"
+        )
         lines.append(f"{what}, so it may be noise.")
     if sizeless := len(couplings) - len(sized):
         lines.append(
@@ -185,7 +204,8 @@ def _description(release: LearnedNetwork, summary: Mapping[str, Any], loaded: st
 def _table(pairs: Sequence[Mapping[str, Any]], *numbers: str) -> str:
     """Return the first pairs of variables as a plain table with the given columns of numbers."""
     rows = [
-        [*map(str, each["variables"]), *(f"{each[name]:.3f}" for name in numbers)] for each in pairs[:SHOWN]
+        [*map(str, each["variables"]), *(f"{each[name]:.3f}" for name in numbers)]
+        for each in pairs[:SHOWN]
     ]
     return aligned(["variable", "other", *numbers], rows, left=2)
 
@@ -215,7 +235,8 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
     fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
     python = "call it from Python"
     remedy = (
-        nearest(name, fit) or "call other mechanisms from Python, or install the package that has this one"
+        nearest(name, fit)
+        or "call other mechanisms from Python, or install the package that has this one"
     )
     remedy = python if name in available else remedy
     require(name in fit, "--mechanism", f"be one of {', '.join(fit)}", repr(name), remedy)
@@ -233,9 +254,12 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
         settings["adjacency"] = options.adjacency
     elif options.adjacency != "add-or-remove-one":
         raise ArgumentError(f"the mechanism {name!r} has no choice of `--adjacency`.")
-    missing = [key for key, one in known.items() if one.default is one.empty and key not in settings]
+    missing = [
+        key for key, one in known.items() if one.default is one.empty and key not in settings
+    ]
     wanted = " ".join(f"--set {key}=..." for key in missing)
-    must, what = f"be given {', '.join(missing)}", f"the mechanism {name!r}"
+    must = f"be given {', '.join(missing)}"
+    what = f"the mechanism {name!r}"
     require(not missing, what, must, "none", f"add {wanted}")
     return kind(**settings)
 
@@ -251,12 +275,19 @@ def require_listed(group: str, kind: str, made: type) -> None:
 
 def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
     """Return the budget of ``--epsilon`` or ``--rho``; empty for a mechanism that takes its budget by `--set`."""
-    given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
+    given = {
+        key: getattr(options, key)
+        for key in ("epsilon", "rho")
+        if getattr(options, key) is not None
+    }
     taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
     if given.keys() <= known.keys() and (given or not taken):
         return given
     asked = next((f"takes no `--{key}`" for key in given), "has a budget")
-    instead = f"{' or '.join(taken)} instead" if taken else "its budget by `--set`, such as `--set delta=...`"
+    if taken:
+        instead = f"{' or '.join(taken)} instead"
+    else:
+        instead = "its budget by `--set`, such as `--set delta=...`"
     raise ArgumentError(f"the mechanism {name!r} {asked}; give it {instead}.")
 
 
@@ -267,10 +298,16 @@ def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
     for text in given:
         key, equals, value = text.partition("=")
         remedy = f"use `--{key} {value or '...'}`"
-        require(key not in _OWN_OPTIONS, key, "be given by its own option", f"`--set {text}`", remedy)
-        require(bool(equals) and key not in found, "--set", "be NAME=VALUE, each name once", repr(text))
+        require(
+            key not in _OWN_OPTIONS, key, "be given by its own option", f"`--set {text}`", remedy
+        )
+        require(
+            bool(equals) and key not in found, "--set", "be NAME=VALUE, each name once", repr(text)
+        )
         if key in kind.removed_settings:
-            raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
+            raise ArgumentError(
+                f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}."
+            )
         remedy = nearest(key, free) or "see `bayesprivmrf release --help` for other options"
         must = f"name a setting of {name!r} ({', '.join(free)})"
         require(key in free, "--set", must, repr(key), remedy)
@@ -290,7 +327,8 @@ def recoded_records(
     if options.count is None:
         warn_of_counts(records, variables)
     else:
-        remedy, is_variable = "leave it out of the model file", options.count in map(str, variables)
+        remedy = "leave it out of the model file"
+        is_variable = options.count in map(str, variables)
         must = "name a column that is not a declared variable"
         require(not is_variable, "--count", must, repr(options.count), remedy)
         remedy = nearest(options.count, map(str, records.columns)) or "correct the name"

@@ -63,7 +63,9 @@ class Asked:
     @property
     def ends(self) -> Ends:
         """Smallest and largest answer of one record."""
-        return (0.0, 1.0) if self.bound is None else self.bound.ends
+        if self.bound is None:
+            return (0.0, 1.0)
+        return self.bound.ends
 
     @property
     def marks(self) -> list[Mark]:
@@ -99,7 +101,9 @@ def asked_of(
     if not isinstance(variables, Query):
         _, query = model.positions_of(variables)
         condition = conditions(model.domain, given, query)
-        return Asked(evidence=evidence, prob=prob, of=of, bound=None, variables=tuple(query), given=condition)
+        return Asked(
+            evidence=evidence, prob=prob, of=of, bound=None, variables=tuple(query), given=condition
+        )
     require(
         not given,
         "given",
@@ -108,7 +112,9 @@ def asked_of(
         "ask for the variables with `given`, or give a posterior's `quantity` a function that divides the two within "
         "a draw",
     )
-    return Asked(evidence=evidence, prob=prob, of=of, bound=_bound(variables, model, beside), given={})
+    return Asked(
+        evidence=evidence, prob=prob, of=of, bound=_bound(variables, model, beside), given={}
+    )
 
 
 def coverage(prob: float) -> float:

@@ -62,12 +62,21 @@ class EMPath:
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
         self.basis = evidence.family.basis
-        self.left_inverse = None if self.basis is None else np.linalg.pinv(self.basis.toarray())
+        if self.basis is None:
+            self.left_inverse = None
+        else:
+            self.left_inverse = np.linalg.pinv(self.basis.toarray())
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
-        self.acceleration = settings.acceleration if self.basis is None else 1.0
+        if self.basis is None:
+            self.acceleration = settings.acceleration
+        else:
+            self.acceleration = 1.0
         # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
         # larger
-        self.slack = 0.1 if self.acceleration > 1 else 0.0
+        if self.acceleration > 1:
+            self.slack = 0.1
+        else:
+            self.slack = 0.0
         self.measure = Discrepancy(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
@@ -77,7 +86,9 @@ class EMPath:
         )
         self.steepest_slope = 0.0
         self.tilt: FloatArray | None = None
-        self.blocks, self.evaluations, self.unconverged = 0, 1, 0
+        self.blocks = 0
+        self.evaluations = 1
+        self.unconverged = 0
 
     def run(self) -> Status:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
@@ -98,14 +109,17 @@ class EMPath:
             if settings.stopping == "balance" and self._pays_no_more(following):
                 return Status.STOPPED_EARLY
             self.blocks += 1
-            before, self.point = self.point, following
+            before = self.point
+            self.point = following
             # the path has ended when as many steps again would move no count by a thousandth of its way so far
             moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
             way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
             if step.converged and moved * self.point.taken / ahead <= 1e-3 * way:
                 if self.slack == 0:
                     return Status.CONVERGED
-                self.slack = 0.0  # no count moved, but perhaps only within the slack: ask again without
+                self.slack = (
+                    0.0  # no count moved, but perhaps only within the slack: ask again without
+                )
         return Status.ITERATION_LIMIT
 
     def _pays_no_more(self, following: Point) -> bool:
@@ -114,10 +128,13 @@ class EMPath:
         if here.taken == 0:
             return False
         if here.discrepancy <= 1:
-            return balance(following.discrepancy, following.taken) >= balance(here.discrepancy, here.taken)
+            return balance(following.discrepancy, following.taken) >= balance(
+                here.discrepancy, here.taken
+            )
         steepness = slope(here.discrepancy, here.taken, following.discrepancy, following.taken)
         if steepness >= self.steepest_slope:
-            self.steepest, self.steepest_slope = following, steepness
+            self.steepest = following
+            self.steepest_slope = steepness
         elif steepness < min(0.5 * self.steepest_slope, EXPONENT) and following.discrepancy > 1:
             self.point = self.steepest
             return True
@@ -125,11 +142,16 @@ class EMPath:
 
     def _advance(self, ahead: float) -> EStep:
         """Take one E-step that is worth `ahead` EM steps."""
-        settings, evidence, here = self.settings, self.evidence, self.point
+        settings = self.settings
+        evidence = self.evidence
+        here = self.point
         if settings.e_step == "dual":
             expected = evidence.total * evidence.gathered(here.marginals)
             residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
-            size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
+            if residual.size:
+                size = max(float(residual.mean()), self.smallest)
+            else:
+                size = 0.0
             step = dual_e_step(
                 evidence,
                 self.engine,
@@ -156,14 +178,18 @@ class EMPath:
     def _follow(self, step: EStep, ahead: float) -> Point:
         """Take the M-step: θ + A'g in closed form, maximum likelihood as published, or B'n = N B'μ(Bβ) with ties."""
         if self.settings.e_step == "dual" and self.basis is None:
-            potentials, marginals = step.potentials, step.marginals
+            potentials = step.potentials
+            marginals = step.marginals
         else:
-            family, start = self.evidence.family, self.point.potentials
+            family = self.evidence.family
+            start = self.point.potentials
             if (
                 self.left_inverse is not None
             ):  # β whose potentials are near, and equal if all cells are possible
                 inside = np.isfinite(family.base)
-                start = self.left_inverse @ np.where(inside, start - np.where(inside, family.base, 0.0), 0.0)
+                start = self.left_inverse @ np.where(
+                    inside, start - np.where(inside, family.base, 0.0), 0.0
+                )
             potentials, _, stats = match_marginals(
                 self.engine, family.base, step.marginals, start=start, basis=self.basis
             )
@@ -240,7 +266,9 @@ class CGM(NamedSettings):
         at_least("acceleration", self.acceleration, 1)
         one_of("e_step", self.e_step, ("dual", "nlbp"))
         if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
-            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
+            raise ArgumentError(
+                f"`damping` must be above 0 and at most 1, or None, got {self.damping}."
+            )
         whole_number("nlbp_iterations", self.nlbp_iterations, 1)
         truth("is_smoothed", self.is_smoothed)
         require_inference(self.inference)
@@ -266,12 +294,17 @@ class CGM(NamedSettings):
                 "answers to queries; use e_step='dual'."
             )
         if any(law.variance == 0 for law in evidence.noise):
-            raise ArgumentError("`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'.")
+            raise ArgumentError(
+                "`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'."
+            )
 
     @on_objects
     @one_blas_thread()
     def fit(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
     ) -> Solution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -302,7 +335,9 @@ class CGM(NamedSettings):
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
-        if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
+        if (
+            self.inference == "exact"
+        ):  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
         stats = {
             "em_steps": path.point.taken,

@@ -104,7 +104,8 @@ def dual_e_step(
     """
     free = evidence.possible
     total = evidence.total
-    kernels, scale = evidence.kernels[free], evidence.spread([law.scale for law in evidence.noise])[free]
+    kernels = evidence.kernels[free]
+    scale = evidence.spread([law.scale for law in evidence.noise])[free]
     reach = steps * by_kernel(kernels, lambda kernel, scale: kernel.reach(scale), scale)
     wanted = evidence.noisy_counts[free] / total
     full = np.zeros(len(free))
@@ -113,7 +114,9 @@ def dual_e_step(
         full[free] = tilt
         log_partition, marginals = engine.marginals(potentials + evidence.scattered(full))
         # the noise's log density, taken `steps` times, has the conjugate steps c(g / steps)
-        pull, pulled = by_kernel(kernels, lambda kernel, *at: kernel.conjugate(*at), tilt / steps, scale)
+        pull, pulled = by_kernel(
+            kernels, lambda kernel, *at: kernel.conjugate(*at), tilt / steps, scale
+        )
         value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
         return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
@@ -121,15 +124,25 @@ def dual_e_step(
     tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
     # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
     tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
-    begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
-    evaluations, status = 1, Status.ITERATION_LIMIT
+    if start is None:
+        begin = np.zeros(int(free.sum()))
+    else:
+        begin = np.clip(start[free], -reach, reach)
+    evaluations = 1
+    status = Status.ITERATION_LIMIT
     # numbers that say the same leave flat directions, in which the search may stall
     # each search continues from where the last one stopped; three are arbitrary
     for _ in range(3):
         optimum = minimize(
-            objective, begin, bounds=(-reach, reach), gradient_tolerance=tolerance, iterations=iterations
+            objective,
+            begin,
+            bounds=(-reach, reach),
+            gradient_tolerance=tolerance,
+            iterations=iterations,
         )
-        begin, status, evaluations = optimum.point, optimum.status, evaluations + optimum.evaluations
+        begin = optimum.point
+        status = optimum.status
+        evaluations = evaluations + optimum.evaluations
         if status is not Status.ITERATION_LIMIT or optimum.iterations >= iterations:
             break
     full[free] = begin
@@ -171,13 +184,17 @@ def nonlinear_belief_propagation(
     start
         The first n over N, shape (size,).
     """
-    free, total = evidence.possible, evidence.total
+    free = evidence.possible
+    total = evidence.total
     counts = total * start
     tilt = np.zeros(len(free))
     for step in range(iterations):
         tilt = np.where(free, _score(evidence, counts, is_smoothed), 0.0)
         tilted = total * engine.marginals(potentials + tilt)[1]
-        share = 2 / (step + 2) if damping is None else damping
+        if damping is None:
+            share = 2 / (step + 2)
+        else:
+            share = damping
         counts = (1 - share) * counts + share * tilted
     tilt = np.where(free, _score(evidence, counts, is_smoothed), 0.0)
     gap = np.abs(counts - total * engine.marginals(potentials + tilt)[1]).max(initial=0.0)

@@ -65,7 +65,9 @@ class LogLinearFamily:
         if self.model.possible is None:
             return None
         try:
-            return self.engine("exact").marginals(np.where(self.model.possible, 0.0, -np.inf))[1] > 0
+            return (
+                self.engine("exact").marginals(np.where(self.model.possible, 0.0, -np.inf))[1] > 0
+            )
         except ModelTooLargeError:
             return self.model.possible
 
@@ -99,7 +101,9 @@ class LogLinearFamily:
     def coordinates(self, potentials: FloatArray) -> FloatArray:
         """Return the coordinates nearest to potentials, minus infinity at impossible cells; shape (d,)."""
         inside = np.isfinite(potentials) & np.isfinite(self.base)
-        return self.effects.coordinates(np.where(inside, potentials, 0.0) - np.where(inside, self.base, 0.0))
+        return self.effects.coordinates(
+            np.where(inside, potentials, 0.0) - np.where(inside, self.base, 0.0)
+        )
 
     def engine(self, inference: Inference) -> MarginalEngine:
         """Return the engine for marginals of the model's cliques."""
@@ -175,13 +179,19 @@ class Evidence:
 
     def table_at(self, position: int) -> tuple[int | None, tuple[int, ...] | None]:
         """Return the wave and the scope of a measurement that is a whole table; None for each that it has not."""
-        of_wave = self.wave_tables[position] if self.wave_tables else None
-        return (None, self.measured_scopes[position]) if of_wave is None else of_wave
+        if self.wave_tables:
+            of_wave = self.wave_tables[position]
+        else:
+            of_wave = None
+        if of_wave is None:
+            return (None, self.measured_scopes[position])
+        return of_wave
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of each measurement: of a table, a number of states an axis; otherwise the number of rows."""
-        cards, queries = self.specification.cardinalities, self.queries or ()
+        cards = self.specification.cardinalities
+        queries = self.queries or ()
         return tuple(
             (len(queries[position]),) if scope is None else tuple(cards[v] for v in scope)
             for position, scope in enumerate(self.measured_scopes)
@@ -205,13 +215,15 @@ class Evidence:
             return stacked(self.queries, model.size)
         if self.scopes == model.scopes:
             return None
-        columns, rows = [np.zeros(0, int)], [np.zeros(0, int)]
+        columns = [np.zeros(0, int)]
+        rows = [np.zeros(0, int)]
         for position, scope in enumerate(self.scopes):
             home = model.parent(scope)
             columns.append(np.arange(*model.offsets[home : home + 2]))
             own = cells_within(model.cardinalities, scope, model.scopes[home])
             rows.append(self.offsets[position] + own)
-        row, column = np.concatenate(rows), np.concatenate(columns)
+        row = np.concatenate(rows)
+        column = np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
     @cached_property
@@ -219,7 +231,9 @@ class Evidence:
         """The matrix A, sparse, also where it is the identity."""
         from scipy.sparse import eye_array
 
-        return eye_array(self.specification.size, format="csr") if self.matrix is None else self.matrix
+        if self.matrix is None:
+            return eye_array(self.specification.size, format="csr")
+        return self.matrix
 
     def name_of(self, position: int) -> str:
         """Name a measurement by its position among all given ones, and by its query."""
@@ -231,13 +245,19 @@ class Evidence:
 
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
-        return None if self.matrix is None and self.possible.all() else self.rows[self.possible]
+        if self.matrix is None and self.possible.all():
+            return None
+        return self.rows[self.possible]
 
     @cached_property
     def possible_numbers(self) -> tuple[Any, FloatArray, FloatArray]:
         """Rows of A of the possible numbers, sparse; the numbers y; and the variances of their noise."""
         noise = self.spread([law.variance for law in self.noise])
-        return self.rows[self.possible].astype(float), self.noisy_counts[self.possible], noise[self.possible]
+        return (
+            self.rows[self.possible].astype(float),
+            self.noisy_counts[self.possible],
+            noise[self.possible],
+        )
 
     @property
     def family(self) -> LogLinearFamily:
@@ -291,7 +311,9 @@ class Evidence:
         """Scale of each number's kernel, the standard deviation under a square one, records, shape (size,)."""
         normal = (None, "square", "within")
         laws = self.noise
-        return self.spread([law.standard_deviation if law.kernel in normal else law.scale for law in laws])
+        return self.spread(
+            [law.standard_deviation if law.kernel in normal else law.scale for law in laws]
+        )
 
     @property
     def has_total(self) -> bool:
@@ -306,11 +328,15 @@ class Evidence:
 
     def gathered(self, cells: FloatArray) -> FloatArray:
         """Return A x, the exact measured numbers of tables x of the model's cliques, shape (size,)."""
-        return cells if self.matrix is None else self.matrix @ cells
+        if self.matrix is None:
+            return cells
+        return self.matrix @ cells
 
     def scattered(self, numbers: FloatArray) -> FloatArray:
         """Return A'g, the cells' potentials from potentials g of the measured numbers, shape (model size,)."""
-        return numbers if self.matrix is None else self._transposed @ numbers
+        if self.matrix is None:
+            return numbers
+        return self._transposed @ numbers
 
     @cached_property
     def _transposed(self) -> Any:
@@ -321,7 +347,11 @@ class Evidence:
         """Assumptions of a fit on the records, besides that of a simple random sample: one sentence each."""
         weighed = "The records are one row drawn from each person, whose K rows weigh 1/K each."
         several = f"Up to {self.rows_of_one} rows of one person count as independent records."
-        return (weighed,) if self.is_weighed else (several,) if self.rows_of_one > 1 else ()
+        if self.is_weighed:
+            return (weighed,)
+        if self.rows_of_one > 1:
+            return (several,)
+        return ()
 
     @cached_property
     def is_exact(self) -> np.ndarray:
@@ -331,7 +361,9 @@ class Evidence:
     @cached_property
     def exact(self) -> tuple[Any, FloatArray] | None:
         """E and e: rows of A that have no noise, sparse, and their answers; None where all have some."""
-        return (self.rows[self.is_exact], self.noisy_counts[self.is_exact]) if self.is_exact.any() else None
+        if self.is_exact.any():
+            return (self.rows[self.is_exact], self.noisy_counts[self.is_exact])
+        return None
 
 
 def require_inference(inference: str) -> None:

@@ -58,7 +58,8 @@ def refuse_shared(evidence: Evidence) -> None:
     model = evidence.specification
     if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
         return
-    effects, rows = evidence.family.effects, evidence.exact[0].toarray().astype(float)
+    effects = evidence.family.effects
+    rows = evidence.exact[0].toarray().astype(float)
     # E'g may be potentials of the model for every g, as with the public sizes of waves
     if model.shares_transitions or max(map(effects.missed, rows)) >= _TOLERANCE:
         raise ModelError(
@@ -68,7 +69,9 @@ def refuse_shared(evidence: Evidence) -> None:
         )
 
 
-def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:
+def honoured(
+    evidence: Evidence, engine: MarginalEngine, potentials: FloatArray
+) -> tuple[FloatArray, bool]:
     """Return potentials of the nearest distribution that gives the answers without noise, and whether there is one.
 
     Parameters
@@ -94,7 +97,8 @@ def _nearest(
     """Return θ + E'g with E μ as wanted, and by how much it misses that."""
     from scipy.sparse.linalg import LinearOperator, cg
 
-    transposed, size = rows.T.tocsr(), len(wanted)
+    transposed = rows.T.tocsr()
+    size = len(wanted)
     operator: Any = LinearOperator
 
     def means_at(tilt: FloatArray) -> tuple[float, FloatArray]:
@@ -106,7 +110,9 @@ def _nearest(
     found = ridge_mode(means_at, wanted, start, start, **search)
     if found.status is Status.DIVERGED:
         return potentials, np.inf
-    tilt, best, least = found.point, found.point, np.inf
+    tilt = found.point
+    best = found.point
+    least = np.inf
     # Newton steps for the last digits, as long as each halves the error; two or three suffice after L-BFGS
     for _ in range(8):
         if not np.isfinite(tilt).all():
@@ -116,12 +122,15 @@ def _nearest(
         missed = float(np.abs(gap).max(initial=0.0))
         if not missed < 0.5 * least:
             break
-        least, best = missed, tilt
+        least = missed
+        best = tilt
         if least <= _GIVEN_BACK:
             break
         # tilts that cancel are a null space, which conjugate gradients never enter
         curvature = operator(
-            (size, size), matvec=lambda g, product=product: rows @ product(transposed @ g), dtype=float
+            (size, size),
+            matvec=lambda g, product=product: rows @ product(transposed @ g),
+            dtype=float,
         )
         with np.errstate(
             all="ignore"
@@ -137,7 +146,9 @@ def of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
     for it begins there. The target holds consistent tables of the cliques, shape (model size,), probabilities.
     """
     scopes = model.scopes
-    nearest = [frozenset[int]()] * len(scopes)  # the largest intersection with a clique that is placed
+    nearest = [frozenset[int]()] * len(
+        scopes
+    )  # the largest intersection with a clique that is placed
     left = set(range(len(scopes)))
     flat = np.zeros(model.size)
     while left:
@@ -145,7 +156,10 @@ def of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
         left.remove(clique)
         separator = [v for v in scopes[clique] if v in nearest[clique]]
         shape = [model.cardinalities[v] if v in separator else 1 for v in scopes[clique]]
-        below = model.project(target, separator).reshape(shape) if separator else np.ones(shape)
+        if separator:
+            below = model.project(target, separator).reshape(shape)
+        else:
+            below = np.ones(shape)
         block = slice(*model.offsets[clique : clique + 2])
         table = target[block].reshape(model.shapes[clique])
         ratio = np.divide(table, below, out=np.zeros_like(table), where=table > 0)

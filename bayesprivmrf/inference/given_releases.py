@@ -56,7 +56,11 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     domain = Domain.from_states({})
     for other in (model.domain for model in models):
         for variable in other.variables:
-            known, given = domain.states_of(variable) if variable in domain else (), other.states_of(variable)
+            if variable in domain:
+                known = domain.states_of(variable)
+            else:
+                known = ()
+            given = other.states_of(variable)
             if variable in domain and list(map(label_key, known)) != list(map(label_key, given)):
                 raise ModelError(
                     f"releases that are fitted jointly must have the same states of {variable!r}, got "
@@ -99,21 +103,33 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     )
 
 
-def of_one_population(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
+def of_one_population(
+    model: ModelSpecification, releases: Sequence[NoisyStatistics]
+) -> dict[str, Any]:
     """Return what `Evidence` holds of releases of the same people: their model, what was measured, and N.
 
     Measurements are tables where each of the model's cliques has one at least and nothing else was measured;
     otherwise they are queries.
     """
     total, error = joint_total(releases)
-    found = {"specification": model, "estimated_total": total, "total_standard_error": error, "scopes": ()}
+    found = {
+        "specification": model,
+        "estimated_total": total,
+        "total_standard_error": error,
+        "scopes": (),
+    }
     if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
-        return found | {"scopes": tuple(tuple(map(model.domain.index, clique)) for clique in cliques)}
+        return found | {
+            "scopes": tuple(tuple(map(model.domain.index, clique)) for clique in cliques)
+        }
     queries: list[BoundQuery] = []
     for release in releases:
-        own, bound = release.specification, release.bound
-        queries += bound if model is own else [replace(one, model=model, asked_of=own) for one in bound]
+        own = release.specification
+        bound = release.bound
+        queries += (
+            bound if model is own else [replace(one, model=model, asked_of=own) for one in bound]
+        )
     scopes = tuple(query.positions[0] for query in queries if query.is_table)
     is_covered = set(map(frozenset, scopes)).issuperset(map(frozenset, model.scopes))
     if is_covered and len(scopes) == len(queries):
@@ -135,8 +151,14 @@ def checked_releases(
             without = getattr(release, "_without_tables", None)
             if without is not None and not isinstance(release, type):
                 empty = f"it holds no noisy tables (its `statistics` is None): {without}"
-                remedy = empty if release.statistics is None else "give it what was measured, `.statistics`"
-            seen = kind_of(release) if isinstance(release, type) else type(release).__name__
+                if release.statistics is None:
+                    remedy = empty
+                else:
+                    remedy = "give it what was measured, `.statistics`"
+            if isinstance(release, type):
+                seen = kind_of(release)
+            else:
+                seen = type(release).__name__
             raise ArgumentError(
                 f"`fit` takes a release of noisy tables or a list of them, got {seen}; {remedy}."
             )
@@ -146,7 +168,9 @@ def checked_releases(
             raise ArgumentError(
                 "`fit` was given one release twice, which tells nothing more than once; pass each release once."
             )
-    laws = {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values()
+    laws = {
+        (law.name, getattr(law, "scale", None)): law for one in given for law in one.noise
+    }.values()
     for law in laws:
         check_kernel(law)
     if not takes_bounds and any(law.kernel == "within" for law in laws):
@@ -172,10 +196,13 @@ def joint_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
     estimates = np.array([release.estimated_total for release in releases])
     errors = np.array([release.total_standard_error for release in releases])
     is_told = np.isfinite(errors)  # not by a model without variables
-    estimates, errors = estimates[is_told], errors[is_told]
+    estimates = estimates[is_told]
+    errors = errors[is_told]
     if (pair := contradiction(estimates, errors)) is not None:
         seen = " and ".join(f"{estimates[place]:,.0f} ± {errors[place]:,.0f}" for place in pair)
-        raise ModelError(f"releases of one population must agree on its size, got {seen}; fit them apart.")
+        raise ModelError(
+            f"releases of one population must agree on its size, got {seen}; fit them apart."
+        )
     with np.errstate(divide="ignore"):
         precisions = 1 / errors**2
         return pooled_total(estimates, precisions), float(precisions.sum() ** -0.5)
@@ -223,7 +250,9 @@ def gather(
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = (of_waves if is_waves else of_one_population)(joint_specification(given), given)
-    model, total, error = joint["specification"], joint["estimated_total"], joint["total_standard_error"]
+    model = joint["specification"]
+    total = joint["estimated_total"]
+    error = joint["total_standard_error"]
     public = [float(one.total) for one in given if is_waves and one.total is not None]
     if total > LARGEST_TOTAL + CONTRADICTION * error:
         raise ModelError(
@@ -241,7 +270,10 @@ def gather(
         )
     promises = [release.guarantee for release in given if release.guarantee is not None]
     kinds = dict.fromkeys(f"{promise.adjacency.value} of a {promise.unit}" for promise in promises)
-    note = f"do not add up: {', '.join(kinds)}" if len(kinds) > 1 else ""
+    if len(kinds) > 1:
+        note = f"do not add up: {', '.join(kinds)}"
+    else:
+        note = ""
     if note:
         warn_caller(
             f"the guarantees of releases that are fitted jointly {note}; no single guarantee covers the result, each "
@@ -256,8 +288,13 @@ def gather(
         possible = np.concatenate([np.zeros(0), *parts]) > 0
     evidence = Evidence(
         **joint,
-        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), public]),
-        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
+        noisy_counts=np.concatenate(
+            [np.zeros(0), *(one.flat.astype(float) for one in given), public]
+        ),
+        noise=(
+            *(law for release in given for law in release.noise),
+            *([NoNoise()] if public else []),
+        ),
         possible=possible,
         total=max(total, 1.0) if total == total else 1.0,
         is_simulated=any(release.provenance.simulated for release in given),
@@ -268,7 +305,10 @@ def gather(
     # the answers without noise must agree, and may determine the number of records
     known = total if error == 0 else None
     exact = evidence.exact
-    told = known if exact is None else agreed_total(model, *exact, ~evidence.supported_cells, known)
+    if exact is None:
+        told = known
+    else:
+        told = agreed_total(model, *exact, ~evidence.supported_cells, known)
     if told is not None and told != known:
         if abs(told - total) > CONTRADICTION * error:
             raise ModelError(
@@ -276,7 +316,9 @@ def gather(
                 "them apart."
             )
         told = round(told, 6)
-        evidence = replace(evidence, total=max(told, 1.0), estimated_total=told, total_standard_error=0.0)
+        evidence = replace(
+            evidence, total=max(told, 1.0), estimated_total=told, total_standard_error=0.0
+        )
     needs_total = evidence.queries is not None or evidence.has_bounds
     if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(

@@ -131,8 +131,14 @@ def interval_frame(
 
     rows = len(instance_of("index", index, pd.Index, "be a pandas Index"))
     instance_of("status", status, Status, "be a Status")
-    prefix = "simulated" if truth("is_simulated", is_simulated) else ""
-    prefix = "unprotected" if truth("is_unprotected", is_unprotected) else prefix
+    if truth("is_simulated", is_simulated):
+        prefix = "simulated"
+    else:
+        prefix = ""
+    if truth("is_unprotected", is_unprotected):
+        prefix = "unprotected"
+    else:
+        prefix = prefix
     numbers = {"estimate": estimate, "lower": lower, "upper": upper}
     columns = {name: np.ravel(number_array(name, own)) for name, own in numbers.items()}
     for name, own in columns.items():
@@ -142,26 +148,42 @@ def interval_frame(
         instance_of("marks", mark, Mark, "hold marks", "write Mark(status, note)")
     applies = [np.ones(rows, bool) if mark.rows is None else np.ravel(mark.rows) for mark in marks]
     said = [
-        status_and_note([mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, prefix)
+        status_and_note(
+            [mark for mark, own in zip(marks, applies, strict=True) if own[row]], status, prefix
+        )
         for row in range(rows)
     ]
     columns = {name: np.broadcast_to(own, rows) for name, own in columns.items()}
-    columns |= {"status": [row_status for row_status, _ in said], "note": [note for _, note in said]}
+    columns |= {
+        "status": [row_status for row_status, _ in said],
+        "note": [note for _, note in said],
+    }
     frame = pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
-    levels = index.levels if isinstance(index, pd.MultiIndex) else [index]
+    if isinstance(index, pd.MultiIndex):
+        levels = index.levels
+    else:
+        levels = [index]
     return escaped(frame, itertools.chain(index.names, *levels))
 
 
 def point_status(status: Status) -> Status:
     """Return the status that rows of a point estimate start from: CGM stops early on purpose."""
-    return Status.CONVERGED if status is Status.STOPPED_EARLY else status
+    if status is Status.STOPPED_EARLY:
+        return Status.CONVERGED
+    return status
 
 
 def status_and_note(marks: Sequence[Mark], status: Status, prefix: str) -> tuple[str, str]:
     """Return the worst status of a row, and its notes in few words: the prefix first, then the worst note."""
-    given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
+    if status in _OF_FITS:
+        given = [Mark(*_OF_FITS[status])]
+    else:
+        given = []
     ordered = sorted([*given, *marks], key=lambda mark: -list(RowStatus).index(mark.status))
-    worst = ordered[0].status if ordered else RowStatus.OK
+    if ordered:
+        worst = ordered[0].status
+    else:
+        worst = RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
     text = printable(_shortened(notes, _MOST_WORDS - bool(prefix)))
     return worst.value, f"{prefix}; {text}" if prefix else text

@@ -77,12 +77,19 @@ def limits_of_draws(
     flat = draws.reshape(-1, int(np.prod(shape)))
     least, most = (np.broadcast_to(end, shape).ravel() for end in ends)
     # at most four million draws are sorted at once
-    found, step = np.empty((2, flat.shape[1])), max((1 << 22) // len(flat), 1)
-    tail, half = 1 - prob, 0.5 if is_whole else 0.0
+    found = np.empty((2, flat.shape[1]))
+    step = max((1 << 22) // len(flat), 1)
+    tail = 1 - prob
+    half = 0.5 if is_whole else 0.0
     for start in range(0, flat.shape[1], step):
         part = slice(start, start + step)
-        ordered, low, high = np.sort(flat[:, part], axis=0), least[part], most[part]
-        spread = _spread(ordered) if is_whole else ordered
+        ordered = np.sort(flat[:, part], axis=0)
+        low = least[part]
+        high = most[part]
+        if is_whole:
+            spread = _spread(ordered)
+        else:
+            spread = ordered
         below = tail / 2 * (1 - _weights(spread - low + half, tail))
         above = tail / 2 * (1 - _weights((high - spread + half)[::-1], tail))
         found[0, part] = np.where(below > 0, _quantile(ordered, below, is_whole), low)
@@ -90,7 +97,9 @@ def limits_of_draws(
     return found[0].reshape(shape), found[1].reshape(shape)
 
 
-def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
+def standard_limits(
+    below: FloatArray, above: FloatArray, prob: float
+) -> tuple[FloatArray, FloatArray]:
     """Return limits in standard errors from an estimate, the lower one negative; infinite where they are an end.
 
     Parameters
@@ -161,7 +170,8 @@ def whole_limits(
     estimates: FloatArray, lower: FloatArray, upper: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return rounded limits of whole numbers that enclose the estimate, which need not be whole."""
-    below, above = np.floor(estimates + _WHOLE), np.ceil(estimates - _WHOLE)
+    below = np.floor(estimates + _WHOLE)
+    above = np.ceil(estimates - _WHOLE)
     return np.minimum(np.round(lower), below), np.maximum(np.round(upper), above)
 
 
@@ -194,7 +204,8 @@ def _quantile(ordered: FloatArray, prob: FloatArray | float, is_whole: bool) -> 
     )
     place = np.clip(np.ceil(place - 1e-9) if is_whole else place, 0, size - 1)
     before = np.floor(place).astype(int)
-    after, every = np.minimum(before + 1, size - 1), np.arange(columns)
+    after = np.minimum(before + 1, size - 1)
+    every = np.arange(columns)
     step = ordered[after, every] - ordered[before, every]
     return ordered[before, every] + (place - before) * step
 

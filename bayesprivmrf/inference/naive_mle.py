@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.checks import NamedSettings, at_least, on_objects, one_of, positive_finite, whole_number
+from bayesprivmrf.checks import (
+    NamedSettings,
+    at_least,
+    on_objects,
+    one_of,
+    positive_finite,
+    whole_number,
+)
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Inference, Population, require_inference
@@ -99,7 +106,10 @@ class NaiveMLE(NamedSettings):
     @on_objects
     @one_blas_thread()
     def fit(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
     ) -> Solution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -138,7 +148,9 @@ class NaiveMLE(NamedSettings):
         if is_noisy:
             refuse_shared(evidence)
         # without noise and ridge the data's own zeros are structural zeros of the estimate
-        is_exact = not is_noisy and not self.ridge and evidence.is_exact.any() and evidence.has_total
+        is_exact = (
+            not is_noisy and not self.ridge and evidence.is_exact.any() and evidence.has_total
+        )
         pooled = pool(evidence)
         undetermined = int(pooled.undetermined.sum())
         if evidence.wave_totals and undetermined:
@@ -150,7 +162,9 @@ class NaiveMLE(NamedSettings):
         ridges = np.full(len(model.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
             ridges = pooled.ridges(evidence)
-        basis = evidence.family.basis  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
+        basis = (
+            evidence.family.basis
+        )  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
         if not model.is_restricted and undetermined and evidence.matrix is not None:
             basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
         _require_told_sums(model, pooled, basis)
@@ -165,25 +179,37 @@ class NaiveMLE(NamedSettings):
             target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
         cells = np.repeat(ridges, np.diff(model.offsets))
         engine = evidence.engine(self.inference)
-        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
+        base = evidence.family.base
+        is_table = target.min(initial=0.0) >= 0
         stats: dict[str, Any] = {"iterations": 0, "evaluations": 0}
         if model.shares_transitions:
-            rows, status = TransitionRows(model=model), Status.CONVERGED
+            rows = TransitionRows(model=model)
+            status = Status.CONVERGED
             refuse_loopy_transitions(self.inference)
             if is_exact:
                 potentials = exact_transitions(rows, target)
             else:
                 phi, status, stats = naive_transitions(
-                    rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
+                    rows,
+                    target,
+                    float(ridges.mean()),
+                    iterations=self.iterations,
+                    tolerance=self.tolerance,
                 )
                 potentials = rows.potentials(phi)
         else:
             if is_exact and (is_table or not model.is_restricted):
-                sums = eye_array(model.size, format="csr") if basis is None else basis
+                if basis is None:
+                    sums = eye_array(model.size, format="csr")
+                else:
+                    sums = basis
                 base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
             if is_exact and not model.is_restricted and (undetermined or is_table):
                 # where answers leave cells open, the estimate of largest entropy: the nearest to the even one
-                potentials = base if undetermined else of_forest(model, target)
+                if undetermined:
+                    potentials = base
+                else:
+                    potentials = of_forest(model, target)
                 status = Status.CONVERGED
             else:
                 ridge = cells
@@ -200,7 +226,10 @@ class NaiveMLE(NamedSettings):
                 )
             if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
                 potentials, is_feasible = honoured(evidence, engine, potentials)
-                status = status if is_feasible else Status.DIVERGED
+                if is_feasible:
+                    status = status
+                else:
+                    status = Status.DIVERGED
         stats = {**stats, "seconds": time.perf_counter() - begin}
         fields = verdict(status, evidence, potentials, self.inference, stats)
         fields["stats"] |= {
@@ -208,7 +237,10 @@ class NaiveMLE(NamedSettings):
             "projection": self.projection,
             **({"undetermined_cells": undetermined} if undetermined else {}),
         }
-        method = f"{self.method}, shared transitions" if model.shares_transitions else self.method
+        if model.shares_transitions:
+            method = f"{self.method}, shared transitions"
+        else:
+            method = self.method
         return Solution(method=method, **fields)
 
 
@@ -216,12 +248,15 @@ def _require_told_sums(model: ModelSpecification, pooled: PooledTables, basis: A
     """Raise if shared parameters rest on sums of cells that the answers leave undetermined."""
     if pooled.unseen is None or not (model.is_restricted or model.shares_transitions):
         return
-    sums, sizes = pooled.unseen, np.abs(pooled.unseen)
+    sums = pooled.unseen
+    sizes = np.abs(pooled.unseen)
     if model.shares_transitions:
         rows = TransitionRows(model=model)
-        sums, sizes = rows.sums(sums), rows.sums(sizes)
+        sums = rows.sums(sums)
+        sizes = rows.sums(sizes)
     elif basis is not None:
-        sums, sizes = (basis.T @ sums.T).T, (abs(basis).T @ sizes.T).T
+        sums = (basis.T @ sums.T).T
+        sizes = (abs(basis).T @ sizes.T).T
     if (np.abs(sums) > _NO_RECORD * sizes.max(initial=0.0)).any():
         raise ModelError(
             "the naive estimate of shared parameters needs the sums of the cells that share them, and "

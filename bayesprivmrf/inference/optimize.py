@@ -113,9 +113,14 @@ def minimize(
             "gtol": gradient_tolerance,
         },
     )
-    point, gradient, value = np.asarray(result.x), np.asarray(result.jac), float(result.fun)
+    point = np.asarray(result.x)
+    gradient = np.asarray(result.jac)
+    value = float(result.fun)
     # judged by the gradient itself, since a line search also ends where rounding stops all progress
-    projected = gradient if bounds is None else point - np.clip(point - gradient, *bounds)
+    if bounds is None:
+        projected = gradient
+    else:
+        projected = point - np.clip(point - gradient, *bounds)
     status = Status.ITERATION_LIMIT
     if not (np.isfinite(value) and np.isfinite(point).all() and np.isfinite(gradient).all()):
         status = Status.DIVERGED
@@ -160,7 +165,9 @@ def ridge_mode(
         beta = unit * point
         log_partition, found = means_at(beta)
         pull = ridges * beta
-        return float(log_partition - means @ beta + 0.5 * pull @ beta), unit * (found - means + pull)
+        return float(log_partition - means @ beta + 0.5 * pull @ beta), unit * (
+            found - means + pull
+        )
 
     return minimize(objective, start / unit, **search)
 
@@ -189,11 +196,15 @@ def match_marginals(
     """
     from scipy.sparse import eye_array
 
-    free, full = np.isfinite(base), base.copy()
+    free = np.isfinite(base)
+    full = base.copy()
     is_plain = basis is None and bool(free.all())  # β is then θ - θ_0 itself
     if basis is None:  # each cell by itself
         basis = eye_array(engine.size, format="csr")
-        start = None if start is None else np.where(free, start, 0.0) - np.where(free, base, 0.0)
+        if start is None:
+            start = None
+        else:
+            start = np.where(free, start, 0.0) - np.where(free, base, 0.0)
     rows = basis[free]
     columns = rows.T.tocsr()
     wanted = columns @ target[free]
@@ -204,7 +215,10 @@ def match_marginals(
         log_partition, marginals = engine.marginals(full)
         return log_partition, marginals if is_plain else columns @ marginals[free]
 
-    begin = np.zeros(len(wanted)) if start is None else start
+    if start is None:
+        begin = np.zeros(len(wanted))
+    else:
+        begin = start
     search = {"gradient_tolerance": tolerance, "iterations": iterations}
     optimum = ridge_mode(means_at, wanted, 2 * weight, begin, **search)
     full[free] = base[free] + rows @ optimum.point
@@ -213,7 +227,10 @@ def match_marginals(
     counted = (sizes > 0) & (sizes == signed)
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
     is_lost = has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL
-    status = Status.DIVERGED if is_lost else optimum.status
+    if is_lost:
+        status = Status.DIVERGED
+    else:
+        status = optimum.status
     return full, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
 
 
@@ -237,7 +254,9 @@ def damped_steps(
         The last point, and the curvature there.
     """
     value, gradient, curvature = expanded(point)
-    damping, growth, free = 1e-6, 2.0, np.ix_(is_free, is_free)
+    damping = 1e-6
+    growth = 2.0
+    free = np.ix_(is_free, is_free)
     # searches that settle take 5 to 30 damped steps
     for _ in range(60):
         sizes = np.diag(curvature)  # next to nothing where a probability is 0 but for rounding
@@ -250,11 +269,13 @@ def damped_steps(
             gain = fall / (0.5 * step @ (added * step + gradient))  # 1 where the model is exact
             point = point - step
             value, gradient, curvature = trial
-            damping, growth = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9), 2.0
+            damping = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9)
+            growth = 2.0
             if fall < 1e-9 * (1 + abs(value)):
                 break
         else:
-            damping, growth = damping * growth, 2 * growth
+            damping = damping * growth
+            growth = 2 * growth
             if damping > 1e6:
                 break
     return point, curvature

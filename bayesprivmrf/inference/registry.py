@@ -25,7 +25,9 @@ def estimator_names() -> tuple[str, ...]:
     A package joins with a line in the group ``bayesprivmrf.estimators`` of its own project file:
     ``name = "package.module:EstimatorClass"``.
     """
-    return tuple(dict.fromkeys([*_OWN, *sorted(point.name for point in installed(ENTRY_POINT_GROUP))]))
+    return tuple(
+        dict.fromkeys([*_OWN, *sorted(point.name for point in installed(ENTRY_POINT_GROUP))])
+    )
 
 
 def estimator(name: str) -> Any:
@@ -43,16 +45,18 @@ def estimator(name: str) -> Any:
         try:
             found += [point.load()] if point.name == name else []
         except Exception as error:
-            what = (
-                f"the estimator {name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
-            )
-            raise BayesPrivMRFError(f"{what}; correct or remove the package that brings it.") from error
+            what = f"the estimator {name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
+            raise BayesPrivMRFError(
+                f"{what}; correct or remove the package that brings it."
+            ) from error
     if name in _OWN:
         from bayesprivmrf import inference
 
         found.append(getattr(inference, _OWN[name]))
     if not found:
-        raise ArgumentError(f"the estimator must be one of {', '.join(estimator_names())}, got {name!r}.")
+        raise ArgumentError(
+            f"the estimator must be one of {', '.join(estimator_names())}, got {name!r}."
+        )
     if any(other is not found[0] for other in found):
         raise BayesPrivMRFError(f"two packages bring an estimator named {name!r}; remove one.")
     if not callable(getattr(found[0], "fit", None)):

@@ -150,7 +150,9 @@ class Solution(Card):
         missed = 0.0
         if vanished.any():
             try:
-                missed = float(np.abs(self._engine().marginals(written)[1] - self.marginals.flat).max())
+                missed = float(
+                    np.abs(self._engine().marginals(written)[1] - self.marginals.flat).max()
+                )
             except ModelError:
                 missed = np.inf
         # the factors may miss a marginal by a probability of at most 1e-9
@@ -229,7 +231,10 @@ class Solution(Card):
         condition = conditions(model.domain, given, [*event])
         if self.inference != "exact":
             return float(self._marginal_table([*event], condition)[(*event.values(),)])
-        whole = self._log_weight(condition) if condition else self.log_partition
+        if condition:
+            whole = self._log_weight(condition)
+        else:
+            whole = self.log_partition
         if whole == -np.inf:
             raise given_error(model.domain, condition)
         return min(1.0, float(np.exp(self._log_weight({**event, **condition}) - whole)))
@@ -255,17 +260,22 @@ class Solution(Card):
 
     def _marginal_table(self, query: Sequence[int], given: Condition) -> np.ndarray:
         """Return the marginal of variable positions, axes as asked, from a clique's table if one contains them."""
-        model, is_exact = self.specification, self.inference == "exact"
+        model = self.specification
+        is_exact = self.inference == "exact"
         if not is_exact:
             clique_of(model, [*query, *given])
         is_held = parent(model.scopes, [*query, *given]) is not None
         if is_held and not (given and is_exact):  # given what is rare, clamping loses no digit
-            table = share_given(model.project(self.marginals.flat, [*query, *given]), len(query), given)
+            table = share_given(
+                model.project(self.marginals.flat, [*query, *given]), len(query), given
+            )
             if table is None:
                 raise given_error(model.domain, given)
             return table
         try:
-            return marginal_of(model.cardinalities, model.scopes, self.potentials.flat, query, given=given)
+            return marginal_of(
+                model.cardinalities, model.scopes, self.potentials.flat, query, given=given
+            )
         except ImpossibleError:
             raise given_error(model.domain, given) from None
 
@@ -328,13 +338,25 @@ class Solution(Card):
         """Draw records as codes of states, shape (size, p)."""
         model = self.specification
         return sample(
-            model.cardinalities, model.scopes, self.potentials.flat, size, generator, is_balanced=is_balanced
+            model.cardinalities,
+            model.scopes,
+            self.potentials.flat,
+            size,
+            generator,
+            is_balanced=is_balanced,
         )
 
     def _facts(self) -> list[tuple[str, str]]:
-        facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
+        facts = [
+            ("method", self.method),
+            ("status", self.status.value),
+            ("model", repr(self.specification)),
+        ]
         is_listed = bool(self.problems) and "problems" not in self.stats
-        listed = [("problems", "; ".join(self.problems))] if is_listed else []
+        if is_listed:
+            listed = [("problems", "; ".join(self.problems))]
+        else:
+            listed = []
         return facts + listed + stated(self.stats)
 
     def _headline(self) -> list[tuple[str, str]]:

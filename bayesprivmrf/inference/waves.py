@@ -57,7 +57,9 @@ class _OfWave(Query):
 
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         names = tuple(f"{WAVE}={wave}" for wave in self.waves)
-        return names if self.query is None else tuple(f"{names[0]}, {s}" for s in self.query._labels(model))
+        if self.query is None:
+            return names
+        return tuple(f"{names[0]}, {s}" for s in self.query._labels(model))
 
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
         return None
@@ -80,7 +82,9 @@ def of_waves(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> 
             "`population='waves'` needs two releases or more, one a wave, got one; leave `population` out."
         )
     if WAVE in model.domain:
-        raise ModelError(f"no variable may be called {WAVE!r} in a fit of waves, whose own it is; rename it.")
+        raise ModelError(
+            f"no variable may be called {WAVE!r} in a fit of waves, whose own it is; rename it."
+        )
     if model.ties:
         raise ModelError(
             "waves share all potentials, and those of this model are tied besides, or its transitions shared; fit "
@@ -95,7 +99,10 @@ def of_waves(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> 
     for position, release in enumerate(releases):
         for bound in release.bound:
             queries.append(_of_wave(bound, model, position, len(releases)))
-            scope = queries[-1].positions[0][1:] if bound.is_table else ()
+            if bound.is_table:
+                scope = queries[-1].positions[0][1:]
+            else:
+                scope = ()
             tables.append((position + 1, scope) if scope else None)
     public = [position for position, release in enumerate(releases) if release.total is not None]
     if public:

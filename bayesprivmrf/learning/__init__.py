@@ -15,7 +15,9 @@ from bayesprivmrf.learning.simulated import SimulatedSurvey, simulated_survey
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 
 # where the simulation of two-state indicators is now
-_INDICATORS = "benchmarks/rivals.py of the repository, and `simulated_survey` simulates other records"
+_INDICATORS = (
+    "benchmarks/rivals.py of the repository, and `simulated_survey` simulates other records"
+)
 __getattr__ = removed(
     __name__,
     {

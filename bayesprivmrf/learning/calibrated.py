@@ -72,14 +72,26 @@ def limits(
         Number of records to simulate; by default that of the release.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
-    space, estimate = learned.coordinates(), learned.vector()
+    space = learned.coordinates()
+    estimate = learned.vector()
     # at least eight replicates in a round, enough for a mean; arbitrary
     in_a_round = max(math.ceil(_ROUND * replicates), 8)
     unmoved, moved = (max(math.ceil(share * replicates), 2) for share in (_STILL, _MOVED))
     console = Console(stderr=True)
-    columns = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("Simulating releases"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     is_hidden = not (console.is_terminal or console.is_jupyter)
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("", total=_ROUNDS * in_a_round + unmoved + moved)
@@ -99,7 +111,8 @@ def limits(
         answer = answers(theta)
 
     middle = still.mean(axis=0)
-    low, high = np.zeros(estimate.size), np.zeros(estimate.size)
+    low = np.zeros(estimate.size)
+    high = np.zeros(estimate.size)
     is_unresponsive = np.zeros(estimate.size, dtype=bool)
     levels = (1 - prob) / 2, (1 + prob) / 2
     for kind in np.unique(space.kinds[space.kinds >= 0]):
@@ -108,7 +121,8 @@ def limits(
             # nonzero parameters: responses follow a step by `slope`; the rest is error, also from other parameters
             steps = theta[:, own] - centre[own]
             share = _slope(steps, answer[:, own] - middle[own])
-            slope, is_unresponsive[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
+            slope = max(share, _LEAST_SLOPE)
+            is_unresponsive[own] = share < _LEAST_SLOPE
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
@@ -122,14 +136,18 @@ def limits(
             # parameters at 0: all values with small responses often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-            is_unresponsive[own] = (reach.slope < _LEAST_SLOPE) & (np.abs(estimate[own]) > -reach.y[0])
+            is_unresponsive[own] = (reach.slope < _LEAST_SLOPE) & (
+                np.abs(estimate[own]) > -reach.y[0]
+            )
     return low, high, is_unresponsive
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
     """Return the share by which responses follow steps, at most 1: only errors would make it larger."""
     size = float((steps**2).sum())
-    return min(float((steps * answers).sum() / size), 1.0) if size > 0 else 1.0
+    if size > 0:
+        return min(float((steps * answers).sum() / size), 1.0)
+    return 1.0
 
 
 def _centre(
@@ -139,7 +157,8 @@ def _centre(
     answers_of: Callable[[Iterable[FloatArray]], FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
     """Return the model that the map turns into the estimate, and the standard error of each parameter."""
-    theta, last = estimate.copy(), None
+    theta = estimate.copy()
+    last = None
     slopes = np.ones(space.kinds.max() + 1)
     kept = np.ones(estimate.size, dtype=bool)
     spread = np.zeros(estimate.size)
@@ -159,14 +178,21 @@ def _centre(
                 slopes[kind] = max(share, _LEAST_SLOPE)
             for part in (kept, ~kept):
                 mine = (space.kinds == kind) & part
-                spread[mine] = (answers - mean)[:, mine].std() / slopes[kind] if mine.any() else 0.0
+                if mine.any():
+                    spread[mine] = (answers - mean)[:, mine].std() / slopes[kind]
+                else:
+                    spread[mine] = 0.0
         last = theta, mean
         theta = np.where(kept, theta + (estimate - mean) / slopes[space.kinds], 0.0)
     return theta, spread
 
 
 def _moved(
-    learned: Any, space: Coordinates, centre: FloatArray, errors: FloatArray, generator: np.random.Generator
+    learned: Any,
+    space: Coordinates,
+    centre: FloatArray,
+    errors: FloatArray,
+    generator: np.random.Generator,
 ) -> FloatArray:
     """Return the center with nonzero parameters moved by their error, and a few groups at 0 moved as probes."""
     noise = learned.standard_noise(generator)
@@ -179,7 +205,9 @@ def _moved(
             probes = generator.choice(silent, size=min(wanted, silent.size), replace=False)
             is_probe = own & np.isin(space.groups, probes)
             largest = max(float(np.abs(centre).max()), 4 * float(errors[own].max()))
-            theta[is_probe] = largest * generator.random() * noise[is_probe] / np.abs(noise[is_probe]).max()
+            theta[is_probe] = (
+                largest * generator.random() * noise[is_probe] / np.abs(noise[is_probe]).max()
+            )
     return theta
 
 
@@ -197,11 +225,15 @@ class _Reach:
         from scipy.optimize import isotonic_regression
 
         is_probe = theta != 0
-        size, value = np.abs(theta[is_probe]), (np.sign(theta) * answer)[is_probe]
+        size = np.abs(theta[is_probe])
+        value = (np.sign(theta) * answer)[is_probe]
         order = np.argsort(size, kind="stable")
-        size, value = size[order], value[order]
+        size = size[order]
+        value = value[order]
         at_zero = np.quantile(np.concatenate([still, -still]), level)
-        x, above, below = np.zeros(0), np.zeros(0), np.zeros(0)
+        x = np.zeros(0)
+        above = np.zeros(0)
+        below = np.zeros(0)
         if size.size:
             parts = np.array_split(np.arange(size.size), max(size.size // _BIN_OF_MEAN, 1))
             x = np.array([size[part].mean() for part in parts])
@@ -211,7 +243,8 @@ class _Reach:
             home = np.repeat(np.arange(len(wide)), [part.size for part in wide])
             quantiles = np.array([np.quantile(rest[part], [1 - level, level]) for part in wide])
             below, above = mean + quantiles[home[[part[len(part) // 2] for part in parts]]].T
-        x, y = np.concatenate([-x[::-1], [0.0], x]), np.concatenate([-below[::-1], [at_zero], above])
+        x = np.concatenate([-x[::-1], [0.0], x])
+        y = np.concatenate([-below[::-1], [at_zero], above])
         y, first = np.unique(isotonic_regression(y).x, return_index=True)
         x = x[first]  # the smallest parameter for each value of the quantile
         return cls(x, y, (y[-1] - y[0]) / (x[-1] - x[0]) if x.size > 1 else 1.0)
@@ -233,7 +266,10 @@ def size_of(learned: Any, total: float | None) -> float:
     ModelError
         The release has no learning map, or no number of records.
     """
-    total = learned.total if total is None else positive_finite("total", total)
+    if total is None:
+        total = learned.total
+    else:
+        total = positive_finite("total", total)
     if learned.map is None:
         raise ModelError(learned._without_map)
     if total is None:
@@ -269,12 +305,17 @@ def replicates_of(
     result = []
     for stream in generator.spawn(replicates):
         codes, _ = learned.solution.codes(size, stream)
-        source, law = SimulatedNoise(stream), learned.total_noise
-        seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
+        source = SimulatedNoise(stream)
+        law = learned.total_noise
+        if law is None:
+            seen = size
+        else:
+            seen = max(int(source.add(np.array([size]), law)[0]), 1)
         rows, counts = distinct_rows(codes)
         # merging pays only if few rows are distinct, because a weighted row takes longer; sums are equal
         if len(rows) >= 0.3 * len(codes):
-            rows, counts = codes, np.ones(len(codes), dtype=np.int64)
+            rows = codes
+            counts = np.ones(len(codes), dtype=np.int64)
         parts = learned.map.learn(rows, counts, float(seen), source)
         result.append(learned.with_parameters(parts))
     return result

@@ -73,7 +73,10 @@ class GradientLattice:
         At the uniform distribution every gradient has the length :math:`\sqrt{\sum_C (1 - 1/K_C)}`. Later, unlikely
         records have the longer gradients.
         """
-        wanted = math.sqrt(tables) if clip is None else clip
+        if clip is None:
+            wanted = math.sqrt(tables)
+        else:
+            wanted = clip
         return cls(tables=tables, clip=min(wanted, math.sqrt(2 * tables)))
 
     @property
@@ -104,10 +107,14 @@ class GradientLattice:
         quotient, reduced by a part in :math:`2^{50}`, is never too large.
         """
         one = 1 << MARGINAL_BITS
-        squares = self.tables * one * one - 2 * one * rounded[cells].sum(axis=1) + int(rounded @ rounded)
+        squares = (
+            self.tables * one * one - 2 * one * rounded[cells].sum(axis=1) + int(rounded @ rounded)
+        )
         lengths = np.sqrt(np.maximum(squares, 1).astype(np.float64))
         # reduce the quotient by more than its rounding error
-        return np.minimum(np.floor(self.sensitivity / lengths * (1 - 2.0**-50)), self.weight).astype(np.int64)
+        return np.minimum(
+            np.floor(self.sensitivity / lengths * (1 - 2.0**-50)), self.weight
+        ).astype(np.int64)
 
     def total(self, cells: np.ndarray, counts: IntArray, rounded: IntArray) -> IntArray:
         """Return the sum of clipped gradients, lattice steps, shape (size,).
@@ -127,7 +134,9 @@ class GradientLattice:
         weights = self.factors(cells, rounded) * counts
         # whole numbers below 2^53, which bincount sums exactly in double precision
         repeated = np.repeat(weights.astype(np.float64), cells.shape[1])
-        by_cell = np.bincount(cells.ravel(), weights=repeated, minlength=rounded.size).astype(np.int64)
+        by_cell = np.bincount(cells.ravel(), weights=repeated, minlength=rounded.size).astype(
+            np.int64
+        )
         return (by_cell << MARGINAL_BITS) - int(weights.sum()) * rounded
 
 
@@ -184,7 +193,9 @@ def draw_each(size: int, numerator: int, words: Callable[[int], np.ndarray]) -> 
 
 def largest_curvature(engine: MarginalEngine, potentials: FloatArray) -> float:
     """Return an estimate of the largest eigenvalue of the indicators' covariance, by power iteration."""
-    return _curvature(engine, potentials, np.cos(np.arange(engine.size, dtype=float)), _ITERATIONS)[0]
+    return _curvature(engine, potentials, np.cos(np.arange(engine.size, dtype=float)), _ITERATIONS)[
+        0
+    ]
 
 
 def _curvature(
@@ -206,19 +217,32 @@ class _Rate:
     """Learning rate of each step. The default follows the curvature at the released potentials."""
 
     def __init__(self, engine: MarginalEngine, given: float | None, calm: float) -> None:
-        self._engine, self._given, self._calm = engine, given, calm
+        self._engine = engine
+        self._given = given
+        self._calm = calm
         self._vector = np.cos(np.arange(engine.size, dtype=float))
-        self._place, self._now, self.smallest = 0, calm, math.inf
+        self._place = 0
+        self._now = calm
+        self.smallest = math.inf
 
     def at(self, potentials: FloatArray) -> float:
         """Return the learning rate of the next step, which starts at the given potentials."""
         # update the curvature in each of the first 50 steps, then in every fifth
         if self._given is None and (self._place < 50 or self._place % 5 == 0):
-            iterations = _MORE_ITERATIONS if self._place else _ITERATIONS
+            if self._place:
+                iterations = _MORE_ITERATIONS
+            else:
+                iterations = _ITERATIONS
             curvature, self._vector = _curvature(self._engine, potentials, self._vector, iterations)
-            self._now = min(self._calm, STABLE / curvature) if curvature > 0 else self._calm
+            if curvature > 0:
+                self._now = min(self._calm, STABLE / curvature)
+            else:
+                self._now = self._calm
         self._place += 1
-        rate = self._now if self._given is None else self._given
+        if self._given is None:
+            rate = self._now
+        else:
+            rate = self._given
         self.smallest = min(self.smallest, rate)
         return rate
 
@@ -299,13 +323,20 @@ class Ascent:
         """
         model = self.specification
         engine = marginal_engine(model.cardinalities, model.scopes)
-        even = np.zeros(model.size) if model.possible is None else np.where(model.possible, 0.0, -np.inf)
+        if model.possible is None:
+            even = np.zeros(model.size)
+        else:
+            even = np.where(model.possible, 0.0, -np.inf)
         drawn = self.numerator / 2.0**RATE_BITS * total
         noise = self.noise.scale / self.lattice.steps / (drawn * math.sqrt(self.steps))
         curvature = largest_curvature(engine, even)
-        return noise / curvature if curvature > 0 else 0.0
+        if curvature > 0:
+            return noise / curvature
+        return 0.0
 
-    def run(self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource) -> AscentPath:
+    def run(
+        self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource
+    ) -> AscentPath:
         """Run the ascent on some records, and return its result.
 
         Parameters
@@ -319,15 +350,22 @@ class Ascent:
         source
             Source of the samples and of the noise.
         """
-        model, lattice = self.specification, self.lattice
+        model = self.specification
+        lattice = self.lattice
         engine = marginal_engine(model.cardinalities, model.scopes)
-        free = np.ones(model.size, dtype=bool) if model.possible is None else model.possible
+        if model.possible is None:
+            free = np.ones(model.size, dtype=bool)
+        else:
+            free = model.possible
         theta = np.where(free, 0.0, -np.inf)
         deviation = self.noise.scale / lattice.steps * math.sqrt(self.steps)
         drawn = self.numerator / 2.0**RATE_BITS * total
         rate = _Rate(engine, self.learning_rate, SPREAD * drawn / deviation)
         kept = min(max(round(self.averaging * self.steps), 1), self.steps)
-        mean, is_bounded, averaged, taken = np.zeros(int(free.sum())), False, 0, 0
+        mean = np.zeros(int(free.sum()))
+        is_bounded = False
+        averaged = 0
+        taken = 0
         try:
             for place in range(self.steps if interrupted_by() is None else 0):
                 rounded = lattice.rounded(engine.marginals(theta)[1])
@@ -338,28 +376,39 @@ class Ascent:
                 np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
                 taken = place + 1
                 if place >= self.steps - kept:
-                    mean, averaged = mean + theta[free] / kept, averaged + 1
+                    mean = mean + theta[free] / kept
+                    averaged = averaged + 1
         except BaseException as error:
             remember(error)  # the current potentials are a valid result
             is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
         if averaged:
-            theta[free] = mean if averaged == kept else mean * (kept / averaged)
+            if averaged == kept:
+                theta[free] = mean
+            else:
+                theta[free] = mean * (kept / averaged)
         potentials = minimum_norm_potentials(model.cardinalities, model.scopes, theta)
         return AscentPath(
             potentials=potentials, steps=taken, learning_rate=rate.smallest, is_bounded=is_bounded
         )
 
-    def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
+    def _sum(
+        self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource
+    ) -> IntArray:
         drawn = self.sample(counts, source)
         rows = np.flatnonzero(drawn)
         exact = ExactSum(rounded.size)
         for start in range(0, rows.size, _CHUNK):
             part = rows[start : start + _CHUNK]
-            cells, left, power = cells_of(self.specification, codes[part]), drawn[part], 0
+            cells = cells_of(self.specification, codes[part])
+            left = drawn[part]
+            power = 0
             while left.any():
-                exact.add(self.lattice.total(cells, left & ((1 << _COUNT_BITS) - 1), rounded), power)
-                left, power = left >> _COUNT_BITS, power + _COUNT_BITS
+                exact.add(
+                    self.lattice.total(cells, left & ((1 << _COUNT_BITS) - 1), rounded), power
+                )
+                left = left >> _COUNT_BITS
+                power = power + _COUNT_BITS
         return exact.clipped()
 
     def sample(self, counts: IntArray, source: NoiseSource) -> IntArray:

@@ -56,7 +56,9 @@ class FittedLaw:
     def error(self, variables: int, rho: float, total: float) -> float:
         """Return the expected error, nats, without a check of the ranges."""
         private = (
-            self.private * variables**self.variables_power / (total * math.sqrt(rho)) ** self.total_power
+            self.private
+            * variables**self.variables_power
+            / (total * math.sqrt(rho)) ** self.total_power
         )
         return math.sqrt(self.sampling * math.log(variables) / total + private)
 
@@ -66,15 +68,24 @@ class FittedLaw:
         For structure, edges are the couplings above half of the smallest, so 19 of 20 single errors must be below
         that half.
         """
-        return size if goal == "parameters" else size / 2 / self.single
+        if goal == "parameters":
+            return size
+        return size / 2 / self.single
 
     def records_for(self, variables: int, rho: float, error: float) -> float:
         """Return the number of records for an expected error, without a check of the ranges."""
-        low, high = 0.0, 200.0  # logarithms; the error falls with the records
+        # logarithms; the error falls with the records
+        low = 0.0
+        high = 200.0
         while high - low > 1e-9:
             middle = (low + high) / 2
             too_few = self.error(variables, rho, math.exp(middle)) > error
-            low, high = (middle, high) if too_few else (low, middle)
+            if too_few:
+                low = middle
+                high = high
+            else:
+                low = low
+                high = middle
         return math.exp(high)
 
 
@@ -167,15 +178,28 @@ def records_needed(
     whole_number("variables", variables, 2, remedy="one variable has no coupling")
     whole_number("states", states, 2)
     whole_number("order", order, 2, variables, remedy="2 is for couplings of pairs")
-    require(order == 2 or states == 2, "order", "be 2 for more than two states", order, "leave it out")
-    size, width = positive_finite("size", size), positive_finite("width", width)
+    require(
+        order == 2 or states == 2, "order", "be 2 for more than two states", order, "leave it out"
+    )
+    size = positive_finite("size", size)
+    width = positive_finite("width", width)
     if guarantee is not None:
         remedy = "write PrivacyGuarantee(rho=..., adjacency=...)"
-        instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None", remedy)
-    rho = None if guarantee is None else rho_within(guarantee)
+        instance_of(
+            "guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None", remedy
+        )
+    if guarantee is None:
+        rho = None
+    else:
+        rho = rho_within(guarantee)
     rows: list[dict[str, Any]] = []
     for law in LAWS:
-        row = {"kind": "measured", "source": law.mechanism, "records": math.nan, "constant": "extrapolated"}
+        row = {
+            "kind": "measured",
+            "source": law.mechanism,
+            "records": math.nan,
+            "constant": "extrapolated",
+        }
         if states > 2 or order > 2:
             rows.append(row | {"says": "only pairs of two-state variables were measured"})
         elif rho is None:
@@ -185,7 +209,9 @@ def records_needed(
             if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
                 answer["says"] += "; measured for replace-one, whose noise is larger"
             rows.append(row | answer)
-    return pd.DataFrame(rows, columns=["kind", "records", "low", "high", "constant", "source", "says"])
+    return pd.DataFrame(
+        rows, columns=["kind", "records", "low", "high", "constant", "source", "says"]
+    )
 
 
 def _by_law(
@@ -197,7 +223,8 @@ def _by_law(
     asked = {"variables": variables, "records": records, "rho": rho, "width": width, "error": error}
     if goal == "structure":
         asked["coupling"] = size
-    outside, is_far = [], False
+    outside = []
+    is_far = False
     for name, value in asked.items():
         low, high, factor = RANGES[name]
         ratio = max(low / value, value / high)
@@ -211,7 +238,10 @@ def _by_law(
         said += "; edges are couplings above half the size, all right in 19 of 20 models"
     factor = math.exp(2 * law.spread)
     low, high = (law.records_for(variables, rho, error * f) for f in (factor, 1 / factor))
-    constant = "extrapolated" if outside else "fitted"
+    if outside:
+        constant = "extrapolated"
+    else:
+        constant = "fitted"
     return {"records": records, "low": low, "high": high, "constant": constant, "says": said}
 
 
@@ -236,10 +266,16 @@ def rho_within(guarantee: PrivacyGuarantee) -> float | None:
         assert epsilon is not None
         return epsilon <= allowed
 
-    low, high = -60.0, math.log(max(allowed, 1e-20)) + 3
+    low = -60.0
+    high = math.log(max(allowed, 1e-20)) + 3
     if not is_within(low):
         return None
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (middle, high) if is_within(middle) else (low, middle)
+        if is_within(middle):
+            low = middle
+            high = high
+        else:
+            low = low
+            high = middle
     return math.exp(low)

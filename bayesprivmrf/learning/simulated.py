@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_SWEEPS, _TOLERANCE = 200, 1e-6  # most sweeps of iterative proportional fitting, and its tolerance, nats
+_SWEEPS, _TOLERANCE = (
+    200,
+    1e-6,
+)  # most sweeps of iterative proportional fitting, and its tolerance, nats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,7 +52,9 @@ class SimulatedSurvey:
         return f"SimulatedSurvey({rows:,} MADE-UP records of {columns} questions)"
 
 
-def simulated_survey(size: int = 20_000, rng: int | np.random.Generator | None = None) -> SimulatedSurvey:
+def simulated_survey(
+    size: int = 20_000, rng: int | np.random.Generator | None = None
+) -> SimulatedSurvey:
     r"""Simulate answers to thirteen questions with two to twenty states, some rare, whose couplings form loops.
 
     The model is :math:`P(x) \propto \exp \bigl(\sum_v h_v(x_v) + \sum_C \theta_C \prod_{v \in C} z_{Cv}(x_v)\bigr)`:
@@ -83,7 +88,8 @@ def simulated_survey(size: int = 20_000, rng: int | np.random.Generator | None =
     >>> made.states["tenure"]
     ('rents', 'owns with debt', 'owns')
     """
-    size, random = whole_number("size", size), generator(rng)
+    size = whole_number("size", size)
+    random = generator(rng)
     truth = _truth()
     return SimulatedSurvey(simulated=truth.sample(size, rng=random), truth=truth)
 
@@ -94,17 +100,23 @@ def _truth() -> Solution:
     content = tomllib.loads(
         (files("bayesprivmrf") / "data" / "simulated_survey.toml").read_text(encoding="utf-8")
     )
-    variables, couplings = content["variables"], content["couplings"]
+    variables = content["variables"]
+    couplings = content["couplings"]
     domain = Domain.from_states({name: each["states"] for name, each in variables.items()})
-    shares = {name: np.array(each["shares"]) / sum(each["shares"]) for name, each in variables.items()}
+    shares = {
+        name: np.array(each["shares"]) / sum(each["shares"]) for name, each in variables.items()
+    }
     tables = []
     for coupling in couplings:
-        table, own = np.array(coupling["size"]), coupling.get("scores", {})
+        table = np.array(coupling["size"])
+        own = coupling.get("scores", {})
         for name in coupling["between"]:
             scores = own.get(name) or variables[name].get("scores")
             table = np.multiply.outer(table, _standardised(scores, shares[name]))
         tables.append(table)
-    model = ModelSpecification(domain=domain, cliques=tuple(tuple(each["between"]) for each in couplings))
+    model = ModelSpecification(
+        domain=domain, cliques=tuple(tuple(each["between"]) for each in couplings)
+    )
     return Solution(
         specification=model,
         potentials=_with_margins(model, tables, [shares[name] for name in domain.variables]),
@@ -115,7 +127,10 @@ def _truth() -> Solution:
 
 def _standardised(scores: list[float] | None, shares: FloatArray) -> FloatArray:
     """Return scores, by default the ranks of the states, with mean 0 and variance 1 under the shares."""
-    centred = np.arange(len(shares)) if scores is None else np.array(scores)
+    if scores is None:
+        centred = np.arange(len(shares))
+    else:
+        centred = np.array(scores)
     centred = centred - shares @ centred
     return centred / np.sqrt(shares @ centred**2)
 
@@ -132,7 +147,8 @@ def _with_margins(
             home = parent(model.scopes, (v,))
             assert home is not None  # each variable is in a clique
             potentials = CliqueTables.from_arrays(model.domain, model.cliques, fitted)
-            scope, found = model.scopes[home], model.tables(engine.marginals(potentials.flat)[1])
+            scope = model.scopes[home]
+            found = model.tables(engine.marginals(potentials.flat)[1])
             change = np.log(own / project(found.table(home), scope, (v,)))
             fitted[home] += expand(change, (v,), scope)
             furthest = max(furthest, float(np.abs(change).max()))

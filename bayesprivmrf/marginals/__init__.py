@@ -15,7 +15,15 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, bare_array, generator, one_of, require, truth, whole_number
+from bayesprivmrf.checks import (
+    at_least,
+    bare_array,
+    generator,
+    one_of,
+    require,
+    truth,
+    whole_number,
+)
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
 from bayesprivmrf.marginals.layout import (
@@ -101,7 +109,9 @@ def marginal_engine(
     planned = _planned(*asked)
     with _LOCK:
         _RECENT[asked] = planned
-        while len(_RECENT) > 1 and (len(_RECENT) > _MOST or sum(size for _, size in _RECENT.values()) > KEPT):
+        while len(_RECENT) > 1 and (
+            len(_RECENT) > _MOST or sum(size for _, size in _RECENT.values()) > KEPT
+        ):
             _RECENT.popitem(last=False)
     return planned[0]
 
@@ -184,20 +194,23 @@ def marginal_of(
     >>> marginal_of([2, 3], [(0,)], np.log([0.25, 0.75]), (1, 0)).shape
     (3, 2)
     """
-    layout, wanted = Layout.build(cardinalities, scopes), whole_numbers("`query`", query)
+    layout = Layout.build(cardinalities, scopes)
+    wanted = whole_numbers("`query`", query)
     theta = _flat(layout, potentials)
     if given is not None:
         theta = clamped(layout.cardinalities, layout.scopes, theta, given)
     try:
         return _joint(layout, theta, wanted, kind, memory_limit)
     except ModelTooLargeError:
-        cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
+        cards = layout.cardinalities
+        factors = {v for scope in layout.scopes for v in scope}
         if kind != "exact" or 8 * math.prod(cards[v] for v in wanted) > memory_limit:
             raise
         # fix variables of the query, with at most 4,096 joint states, until its clique fits in memory
         candidates = sorted(factors.intersection(wanted), key=lambda v: cards[v])
         for count in range(1, min(len(candidates), len(wanted) - 1) + 1):
-            fixed, rest = candidates[:count], tuple(v for v in wanted if v not in candidates[:count])
+            fixed = candidates[:count]
+            rest = tuple(v for v in wanted if v not in candidates[:count])
             if math.prod(cards[v] for v in fixed) > 4096:
                 break
             if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
@@ -212,14 +225,18 @@ def _joint(
     scopes = (*layout.scopes, query)
     # loopy belief propagation would answer with the product of the margins: read the belief of a factor instead
     if kind == "loopy" and len(query) > 1:
-        Layout.build(layout.cardinalities, scopes)  # refuses variables that are repeated or do not exist
+        Layout.build(
+            layout.cardinalities, scopes
+        )  # refuses variables that are repeated or do not exist
         home = parent(layout.scopes, query)
         if home is None:
             raise ModelError(
                 "`query` must be variables of one factor under loopy belief propagation, got variables that no "
                 'factor contains together; use kind="exact".'
             )
-        engine = marginal_engine(layout.cardinalities, layout.scopes, kind=kind, memory_limit=memory_limit)
+        engine = marginal_engine(
+            layout.cardinalities, layout.scopes, kind=kind, memory_limit=memory_limit
+        )
         beliefs = layout.tables(engine.marginals(theta)[1])
         return project(beliefs[home], layout.scopes[home], query)
     engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
@@ -228,14 +245,20 @@ def _joint(
 
 
 def _joint_by_states(
-    layout: Layout, theta: FloatArray, query: tuple[int, ...], fixed: Sequence[int], memory_limit: int
+    layout: Layout,
+    theta: FloatArray,
+    query: tuple[int, ...],
+    fixed: Sequence[int],
+    memory_limit: int,
 ) -> FloatArray:
     """Return a joint marginal as p(x_v) p(rest | x_v), one state of each fixed variable v after another."""
     if not fixed:
         return _joint(layout, theta, query, "exact", memory_limit)
-    cards, (v, *later) = layout.cardinalities, fixed
+    cards = layout.cardinalities
+    (v, *later) = fixed
     axis = query.index(v)
-    rest, found = query[:axis] + query[axis + 1 :], np.zeros([cards[w] for w in query])
+    rest = query[:axis] + query[axis + 1 :]
+    found = np.zeros([cards[w] for w in query])
     for state, share in enumerate(_joint(layout, theta, (v,), "exact", memory_limit)):
         if share > 0:
             given = clamped(cards, layout.scopes, theta, {v: state})
@@ -274,17 +297,28 @@ def clamped(
     layout = Layout.build(cardinalities, scopes)
     # The states of each variable as whole numbers, after checks
     if not isinstance(states, Mapping):
-        raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
+        raise ModelError(
+            f"states must be a mapping from variables to states, got a {type(states).__name__}."
+        )
     in_factors = {variable for scope in layout.scopes for variable in scope}
     checked: dict[int, tuple[int, ...]] = {}
     for variable, own in zip(whole_numbers("variables", states), states.values(), strict=True):
         if variable not in in_factors:
             raise ModelError(f"states must be for variables in some factor, got {variable}.")
         checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
-        wrong = [code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]]
+        wrong = [
+            code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]
+        ]
         must = f"be from 0 to {layout.cardinalities[variable] - 1}"
-        require(not wrong, f"states of variable {variable}", must, str(wrong[:1])[1:-1], error=ModelError)
-    theta, states = _flat(layout, potentials), checked
+        require(
+            not wrong,
+            f"states of variable {variable}",
+            must,
+            str(wrong[:1])[1:-1],
+            error=ModelError,
+        )
+    theta = _flat(layout, potentials)
+    states = checked
     kept = []
     for scope in layout.scopes:
         mask = np.ones(layout.shape(scope), dtype=bool)
@@ -354,4 +388,6 @@ def sample(
     layout = Layout.build(cardinalities, scopes)
     at_least("memory_limit", memory_limit, 0, finite=False)
     given = {"size": whole_number("size", size), "is_balanced": truth("is_balanced", is_balanced)}
-    return draw(array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given)
+    return draw(
+        array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given
+    )

@@ -47,7 +47,9 @@ class ArrayEngine(MarginalEngine):
         self.tree = tree
         self.layout = tree.layout
 
-    def _summed(self, bucket: Bucket, vector: FloatArray, messages: Sequence[FloatArray]) -> FloatArray:
+    def _summed(
+        self, bucket: Bucket, vector: FloatArray, messages: Sequence[FloatArray]
+    ) -> FloatArray:
         """Return the sum of a bucket's potentials (cells of `vector`) and messages, with its variable last."""
         table = np.zeros(self.layout.shape(bucket.scope))
         for f in bucket.factors:
@@ -100,7 +102,9 @@ class ArrayEngine(MarginalEngine):
         """
         theta = self.layout.flat(potentials)
         offsets = self.offsets
-        total = self.tree.free_log_count + float(sum(theta[offsets[f]] for f in self.tree.constants))
+        total = self.tree.free_log_count + float(
+            sum(theta[offsets[f]] for f in self.tree.constants)
+        )
         conditionals: list[FloatArray] = []
         messages: list[FloatArray] = []
         for bucket in self.tree.buckets:
@@ -132,7 +136,9 @@ class ArrayEngine(MarginalEngine):
         mu = np.ones(self.size)
         separators = [np.ones(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
-            self._spread(self.tree.buckets[i], separators[i][..., None] * conditionals[i], mu, separators)
+            self._spread(
+                self.tree.buckets[i], separators[i][..., None] * conditionals[i], mu, separators
+            )
         return mu, separators
 
     def _tangent(
@@ -140,7 +146,8 @@ class ArrayEngine(MarginalEngine):
     ) -> FloatArray:
         """Return the derivative of the cells' marginals along a direction of the potentials."""
         # collect: with g(s, v) the sum of the items' derivatives, m'(s) = E[g | s] and p' = p (g - E[g | s])
-        gains, messages = [], []
+        gains = []
+        messages = []
         for conditional, bucket in zip(conditionals, self.tree.buckets, strict=True):
             gain = self._summed(bucket, direction, messages)
             mean = np.sum(conditional * gain, axis=-1, keepdims=True)
@@ -183,7 +190,10 @@ def draw(
     tree = engine.tree
     cards = tree.layout.cardinalities
     states = np.zeros((size, len(cards)), dtype=np.int64)
-    assign = _balanced if is_balanced else _independent
+    if is_balanced:
+        assign = _balanced
+    else:
+        assign = _independent
     for v in tree.free:
         if is_balanced:
             uniform = np.full((1, cards[v]), 1 / cards[v])
@@ -195,7 +205,9 @@ def draw(
         row = np.zeros(size, dtype=np.int64)
         for v in bucket.separator:
             row = row * cards[v] + states[:, v]
-        states[:, bucket.variable] = assign(conditional.reshape(-1, cards[bucket.variable]), row, rng)
+        states[:, bucket.variable] = assign(
+            conditional.reshape(-1, cards[bucket.variable]), row, rng
+        )
     return states
 
 
@@ -230,7 +242,9 @@ def draw_tables(
     engine = array_engine(Layout.build(cardinalities, scopes))
     _, conditionals = engine.collect(potentials)
     drawn: list[tuple[tuple[int, ...], IntArray]] = [((), np.array(total, dtype=np.int64))]
-    for bucket, conditional in zip(reversed(engine.tree.buckets), reversed(conditionals), strict=True):
+    for bucket, conditional in zip(
+        reversed(engine.tree.buckets), reversed(conditionals), strict=True
+    ):
         margin = _margin(drawn, bucket.separator)
         drawn.append((bucket.scope, rng.multinomial(margin, conditional)))
     tables = [np.zeros(0, dtype=np.int64)]
@@ -257,7 +271,9 @@ def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generato
     """Draw the state of each record from its row of conditional probabilities, by inversion."""
     cumulative = _cumulative(conditional)
     states = np.empty(row.size, dtype=np.int64)
-    step = max(2**20 // conditional.shape[1], 1)  # at most 8 MiB of cumulative probabilities at once
+    step = max(
+        2**20 // conditional.shape[1], 1
+    )  # at most 8 MiB of cumulative probabilities at once
     for start in range(0, row.size, step):
         here = slice(start, start + step)
         uniform = rng.random(row[here].size)

@@ -21,7 +21,14 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesprivmrf.compiled import announce_compiling, carray, checksum, kept, kept_c_function, pointer
+from bayesprivmrf.compiled import (
+    announce_compiling,
+    carray,
+    checksum,
+    kept,
+    kept_c_function,
+    pointer,
+)
 from bayesprivmrf.marginals import kernels, tangents
 from bayesprivmrf.marginals.arrays import array_engine, impossible
 from bayesprivmrf.marginals.layout import MarginalEngine
@@ -114,7 +121,9 @@ def _linked(name: str) -> Any:
     return function
 
 
-_collect_symbol, _distribute_symbol, _tangent_symbol = map(_symbol, ("collect", "distribute", "tangent"))
+_collect_symbol, _distribute_symbol, _tangent_symbol = map(
+    _symbol, ("collect", "distribute", "tangent")
+)
 
 
 @kept()
@@ -178,9 +187,12 @@ def build(*names: str) -> None:
     first inference, not at import, because loading takes a fraction of a second in each process.
     """
     # the arguments of a model without variables, whose types are those of every model
-    code, maps = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
-    support, floats = np.zeros(0, dtype=np.uint8), np.zeros(1)
-    bounds, largest = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)
+    code = np.zeros(0, dtype=np.int64)
+    maps = np.zeros(0, dtype=np.int32)
+    support = np.zeros(0, dtype=np.uint8)
+    floats = np.zeros(1)
+    bounds = np.array([0, 1], dtype=np.int64)
+    largest = np.zeros(2, dtype=np.int64)
     plan = (code, 0, maps, floats, floats)
     calls: dict[str, tuple[Any, ...]] = {
         "prepare": (floats, bounds, floats, True),
@@ -220,7 +232,9 @@ class CompiledEngine(MarginalEngine):
         self.layout = tree.layout
         self.program = lower(tree, steps)
         # cells of the largest message and of the largest group, for the tangent's scratch
-        self.largest = np.array([self.program.largest_message, self.program.largest_group], dtype=np.int64)
+        self.largest = np.array(
+            [self.program.largest_message, self.program.largest_group], dtype=np.int64
+        )
         # first cell of each factor, and the end of the last; cells of factors without a free variable
         self.bounds = np.array(tree.layout.offsets, dtype=np.int64)
         self.constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
@@ -313,10 +327,15 @@ class CompiledEngine(MarginalEngine):
         if large:
             cells = work[: program.cells]
             np.exp(cells, out=cells)
-        support = self.support(theta) if has_zeros else _EVERYTHING
+        if has_zeros:
+            support = self.support(theta)
+        else:
+            support = _EVERYTHING
         scales = np.empty(program.steps)
         rest = collect(*program.plan, work, scales, support, program.cells, False)
-        return None if math.isnan(rest) else _State(tops + rest + self.free_log_count, work, scales)
+        if math.isnan(rest):
+            return None
+        return _State(tops + rest + self.free_log_count, work, scales)
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
         """Return a mask of the entries of the messages that are possible.

@@ -81,7 +81,8 @@ def junction_trees(cardinalities: Sequence[int], scopes: Sequence[Scope]) -> Jun
     neighbors = [list(forest[clique]) for clique in range(len(scopes))]
     order, parents = rooted(cardinalities, scopes, neighbors)
     separators = tuple(
-        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
+        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else ()
+        for c, p in enumerate(parents)
     )
     return JunctionTrees(order, parents, separators)
 
@@ -107,7 +108,9 @@ def rooted(
         # the farthest clique is always an end of a longest path
         one_end = _walk(first, neighbors)[-1][0]
         other_end = _walk(one_end, neighbors)[-1][0]
-        distances = [{c: depth for c, _, depth in _walk(end, neighbors)} for end in (one_end, other_end)]
+        distances = [
+            {c: depth for c, _, depth in _walk(end, neighbors)} for end in (one_end, other_end)
+        ]
         reach = {c: max(distances[0][c], distances[1][c]) for c in distances[0]}
         root = min((c for c in tree if cells[c] == largest), key=lambda c: (reach[c], c))
         for clique, parent, _ in _walk(root, neighbors):

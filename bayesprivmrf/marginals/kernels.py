@@ -49,7 +49,8 @@ def prepare(theta, offsets, work, exponentiate):
     has_zeros = False
     for f in range(offsets.size - 1):
         # the maximum is taken out of each factor; a minimum of minus infinity means impossible cells
-        cells, out = theta[offsets[f] : offsets[f + 1]], work[offsets[f] : offsets[f + 1]]
+        cells = theta[offsets[f] : offsets[f + 1]]
+        out = work[offsets[f] : offsets[f + 1]]
         low, top = _extremes(cells)
         total += top
         if low == -np.inf:
@@ -70,7 +71,8 @@ def prepare(theta, offsets, work, exponentiate):
 def _extremes(entries):
     """Return the smallest and the largest entry."""
     # the option `nnan` above lets the compiler compare several entries at a time
-    low, top = np.inf, -np.inf
+    low = np.inf
+    top = -np.inf
     for c in range(entries.size):
         x = entries[c]
         low = x if x < low else low
@@ -93,7 +95,8 @@ def collect(code, steps, maps, work, scales, support, cells, is_support):
             _collect_product(code, row, maps, work)
         else:
             _collect_cells(code, row, maps, work)
-        message, rows = code[row + AT.message], code[row + AT.rows]
+        message = code[row + AT.message]
+        rows = code[row + AT.rows]
         entries = work[message : message + rows]
         # an entry of a message is possible if any of its terms is
         if is_support:
@@ -129,18 +132,24 @@ def _smallest_possible(entries, possible):
 def _collect_cells(code, row, maps, work):
     """Write the table p(v | s) and the raw message m(s)."""
     # formula: m(s) = Σ_v Π_i item_i(s, v) and p(v | s) = Π_i item_i(s, v) / m(s)
-    k, message, rows = code[row + AT.states], code[row + AT.message], code[row + AT.rows]
+    k = code[row + AT.states]
+    message = code[row + AT.message]
+    rows = code[row + AT.rows]
     group = row + AT.left
-    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
+    table = code[group]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
         # the product of the items: the first is copied, the others multiply
-        at, stride = code[first] + maps[code[first + 1] + s], code[first + 2]
+        at = code[first] + maps[code[first + 1] + s]
+        stride = code[first + 2]
         for v in range(k):
             line[v] = work[at + v * stride]
         for i in range(1, count):
             item = first + AT.per_item * i
-            at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
+            at = code[item] + maps[code[item + 1] + s]
+            stride = code[item + 2]
             for v in range(k):
                 line[v] *= work[at + v * stride]
         # the message, and the conditional distribution in place of the product
@@ -158,12 +167,18 @@ def _collect_cells(code, row, maps, work):
 def _collect_product(code, row, maps, work):
     """Write the tables L and R of the two groups, and the raw message."""
     # formula: m(b, i, j) = Σ_v L(b, i, v) R(b, v, j), with L and R the products of the items of each group
-    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
-    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
+    left = code[row + AT.left]
+    right = code[row + AT.right]
+    message = code[row + AT.message]
+    shared = code[row + AT.shared]
+    m = code[row + AT.outer]
+    k = code[row + AT.states]
+    n = code[row + AT.inner]
     build(work, code, row + AT.left, maps)
     build(work, code, row + AT.right, maps)
     # the product, by the kernel for its shape
-    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
+    lt = code[row + AT.left_turned]
+    rt = code[row + AT.right_turned]
     if m == 1:
         vector_product(work, left, right, rt, message, shared, k, n)
     else:
@@ -183,7 +198,9 @@ def divide(values, work, message, rows, scale, out, at):
     """Divide the values of a separator by its raw message; impossible entries are zero and stay zero."""
     # formula: D(s) = P(s) / m(s), where the message is stored as m / scale
     inverse = 1.0 / scale
-    top, bottom, ratio = values[message : message + rows], work[message : message + rows], out[at : at + rows]
+    top = values[message : message + rows]
+    bottom = work[message : message + rows]
+    ratio = out[at : at + rows]
     for s in range(rows):
         x = bottom[s]
         ratio[s] = top[s] * inverse / (x if x > 0.0 else 1.0)
@@ -207,16 +224,20 @@ def distribute(code, steps, maps, work, scales, scratch, mu):
 def _distribute_cells(code, row, maps, work, mu):
     """Sum P(s) p(v | s) onto the cells of the items."""
     # formula: μ_i += P(s) p(v | s), summed over the axes that item i lacks
-    k, message = code[row + AT.states], code[row + AT.message]
+    k = code[row + AT.states]
+    message = code[row + AT.message]
     group = row + AT.left
-    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
+    table = code[group]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
     clear(code, first, count, mu)
     for s in range(code[row + AT.rows]):
         q = mu[message + s]
         line = work[table + s * k : table + (s + 1) * k]
         for i in range(count):
             item = first + AT.per_item * i
-            at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
+            at = code[item] + maps[code[item + 1] + s]
+            stride = code[item + 2]
             for v in range(k):
                 mu[at + v * stride] += q * line[v]
 
@@ -225,20 +246,34 @@ def _distribute_cells(code, row, maps, work, mu):
 def _distribute_product(code, row, maps, work, scale, scratch, mu):
     """Sum the marginals of both groups onto the cells of their items."""
     # formula: P_L = L ∘ (D Rᵀ) and P_R = R ∘ (Lᵀ D), with D = P(s) / m(s)
-    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
-    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
+    left = code[row + AT.left]
+    right = code[row + AT.right]
+    message = code[row + AT.message]
+    lt = code[row + AT.left_turned]
+    rt = code[row + AT.right_turned]
+    shared = code[row + AT.shared]
+    m = code[row + AT.outer]
+    k = code[row + AT.states]
+    n = code[row + AT.inner]
     # the marginal of a group read in place goes to the cells themselves, any other to the workspace
-    left_out, left_at = (
-        (mu, left) if code[row + AT.left + AT.is_alias] else (work, code[row + AT.left_marginal])
-    )
-    right_out, right_at = (
-        (mu, right) if code[row + AT.right + AT.is_alias] else (work, code[row + AT.right_marginal])
-    )
+    if code[row + AT.left + AT.is_alias]:
+        left_out = mu
+        left_at = left
+    else:
+        left_out = work
+        left_at = code[row + AT.left_marginal]
+    if code[row + AT.right + AT.is_alias]:
+        right_out = mu
+        right_at = right
+    else:
+        right_out = work
+        right_at = code[row + AT.right_marginal]
     # D, then the two products of matrices
     divide(mu, work, message, code[row + AT.rows], scale, work, scratch)
     if m == 1:
-        vector_adjoint(work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n)
+        vector_adjoint(
+            work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n
+        )
     else:
         adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
         adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
@@ -251,6 +286,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, mu):
 @njit(**OPTIONS)
 def _times(values, at, work, table, size):
     """Multiply values by a table, entry by entry, in place."""
-    out, factor = values[at : at + size], work[table : table + size]
+    out = values[at : at + size]
+    factor = work[table : table + size]
     for c in range(size):
         out[c] *= factor[c]

@@ -63,8 +63,12 @@ class Layout:
         cards = whole_numbers("`cardinalities`", cardinalities)
         for variable, k in enumerate(cards):
             if k < 1:
-                raise ModelError(f"`cardinalities` must be at least 1, got {k} for variable {variable}.")
-        ordered = tuple(whole_numbers("each of `scopes`", scope) for scope in listed("`scopes`", scopes))
+                raise ModelError(
+                    f"`cardinalities` must be at least 1, got {k} for variable {variable}."
+                )
+        ordered = tuple(
+            whole_numbers("each of `scopes`", scope) for scope in listed("`scopes`", scopes)
+        )
         for scope in ordered:
             if len(set(scope)) != len(scope):
                 raise ModelError(f"A scope must name each variable once, got {scope}.")
@@ -100,7 +104,9 @@ class Layout:
         must = f"have shape ({self.size},)"
         require(vector.shape == (self.size,), name, must, vector.shape, error=ModelError)
         # copy read-only arrays, for which numba would compile its functions again
-        return vector if vector.flags.writeable else vector.copy()
+        if vector.flags.writeable:
+            return vector
+        return vector.copy()
 
     def tables(self, vector: FloatArray) -> list[FloatArray]:
         """Return the table of each factor as a view of the vector, in the table's shape."""
@@ -121,7 +127,9 @@ def whole_numbers(what: str, values: Any) -> tuple[int, ...]:
     try:
         return tuple(index(value) for value in listed(what, values))
     except (TypeError, OverflowError):
-        raise ModelError(f"{what} must hold whole numbers, got other values; number from 0.") from None
+        raise ModelError(
+            f"{what} must hold whole numbers, got other values; number from 0."
+        ) from None
 
 
 class MarginalEngine(ABC):
@@ -228,11 +236,14 @@ def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[in
     order, cost, fill = _greedy(cardinalities, adjacency, "fill", math.inf)
     if order is not None and fill == 0:
         return order  # chordal: no order makes smaller cliques
-    rivals: tuple[Heuristic, ...] = ("weight", "weighted fill") if order is not None else ("weight",)
+    rivals: tuple[Heuristic, ...] = (
+        ("weight", "weighted fill") if order is not None else ("weight",)
+    )
     for heuristic in rivals:
         rival, rival_cost, _ = _greedy(cardinalities, adjacency, heuristic, cost)
         if rival is not None and (order is None or rival_cost < cost):
-            order, cost = rival, rival_cost
+            order = rival
+            cost = rival_cost
     assert (
         order is not None
     )  # minimum weight always finds an order: it has no cutoff if minimum fill found none
@@ -276,14 +287,17 @@ def _greedy(
         for u in members(around):
             gaps = around & ~adjacency[u] & ~(1 << u)
             if gaps:
-                total += cardinalities[u] * sum(k * (gaps & mask).bit_count() for k, mask in classes.items())
+                total += cardinalities[u] * sum(
+                    k * (gaps & mask).bit_count() for k, mask in classes.items()
+                )
         return total / 2 + 1e-9 * log_cells(v)
 
     current = {v: score(v) for v in adjacency}
     heap = [(s, v) for v, s in current.items()]
     heapq.heapify(heap)
     order: list[int] = []
-    cost, fill = 0.0, 0
+    cost = 0.0
+    fill = 0
     while adjacency:
         value, v = heapq.heappop(heap)
         if current.get(v) != value:
@@ -300,7 +314,8 @@ def _greedy(
             order += sorted(adjacency, key=lambda u: -cardinalities[u])
             break
         # connect the neighbors of v with each other
-        touched, added = around, 0
+        touched = around
+        added = 0
         for u in members(around):
             before = adjacency[u] & ~(1 << v)
             adjacency[u] = before | (around ^ (1 << u))
@@ -366,11 +381,15 @@ def require_memory(cost: Forecast, memory_limit: float) -> None:
 def _bytes(number: float) -> str:
     if number < 2**30:
         return f"{number / 2**20:.1f} MiB"
-    return f"{number / 2**30:.1f} GiB" if number < 2**60 else f"10^{_exponent(number)} bytes"
+    if number < 2**60:
+        return f"{number / 2**30:.1f} GiB"
+    return f"10^{_exponent(number)} bytes"
 
 
 def _count(number: float) -> str:
-    return f"{number:,}" if number < 10**15 else f"10^{_exponent(number)}"
+    if number < 10**15:
+        return f"{number:,}"
+    return f"10^{_exponent(number)}"
 
 
 def _exponent(number: float) -> int:

@@ -28,7 +28,8 @@ def _totals(edges, cards, var_at, messages, finite, zeros):
     finite[:] = 0.0
     zeros[:] = 0
     for e in range(edges.shape[0]):
-        v, at = edges[e, 0], edges[e, 2]
+        v = edges[e, 0]
+        at = edges[e, 2]
         for x in range(cards[v]):
             m = messages[at + x]
             if m == -np.inf:
@@ -43,7 +44,8 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
     # formula: m_vf(x) = Σ_{g ≠ f} m_gv(x), as the sum over all factors g less the message of f itself
     start = 0
     for e in range(first, last):
-        v, at = edges[e, 0], edges[e, 2]
+        v = edges[e, 0]
+        at = edges[e, 2]
         top = -np.inf
         for x in range(cards[v]):
             own = messages[at + x]
@@ -63,7 +65,8 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
 @njit(**OPTIONS)
 def _term(edges, first, last, cards, incoming, cell, skip):
     """Return the sum of the incoming messages at a cell, without that of the edge `skip`."""
-    total, start = 0.0, 0
+    total = 0.0
+    start = 0
     for e in range(first, last):
         k = cards[edges[e, 0]]
         if e != skip:
@@ -73,7 +76,9 @@ def _term(edges, first, last, cards, incoming, cell, skip):
 
 
 @kept(error_model="numpy")
-def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, damping, forward):
+def _sweep(
+    theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, damping, forward
+):
     """Update every message once, in place, and return the largest change of a message.
 
     The change is infinite if a message has no possible entry. `scratch` holds the incoming messages and two vectors
@@ -81,16 +86,21 @@ def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
     """
     # sums of all messages into each variable, updated below with each message
     _totals(edges, cards, var_at, messages, finite, zeros)
-    incoming, tops, sums = scratch[0], scratch[1], scratch[2]
+    incoming = scratch[0]
+    tops = scratch[1]
+    sums = scratch[2]
     residual = 0.0
     factors = starts.size - 1
     for i in range(factors):
         f = i if forward else factors - 1 - i
         # messages from the variables to the factor
-        first, last = starts[f], starts[f + 1]
+        first = starts[f]
+        last = starts[f + 1]
         _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
         for e in range(first, last):
-            v, stride, at = edges[e, 0], edges[e, 1], edges[e, 2]
+            v = edges[e, 0]
+            stride = edges[e, 1]
+            at = edges[e, 2]
             k = cards[v]
             # formula: m_fv(x) = log Σ_{x_f with x_v = x} exp(θ_f(x_f) + Σ_{w ≠ v} m_wf(x_w)), with running maxima
             tops[:k] = -np.inf
@@ -114,7 +124,8 @@ def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
                 return np.inf
             mixed = -np.inf
             for x in range(k):
-                new, old = tops[x] - best, messages[at + x]
+                new = tops[x] - best
+                old = messages[at + x]
                 # damping mixes the logarithms where both messages are finite
                 if damping > 0.0 and old > -np.inf and new > -np.inf:
                     new = (1.0 - damping) * new + damping * old
@@ -122,7 +133,8 @@ def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
                 mixed = max(mixed, new)
             # store the message with maximum zero, and update the largest change
             for x in range(k):
-                new, old = tops[x] - mixed, messages[at + x]
+                new = tops[x] - mixed
+                old = messages[at + x]
                 residual = max(residual, abs(math.exp(new) - math.exp(old)))
                 if old > -np.inf:
                     finite[var_at[v] + x] -= old
@@ -155,11 +167,13 @@ def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zero
     The shifts of the messages to maximum zero cancel between the three sums.
     """
     _totals(edges, cards, var_at, messages, finite, zeros)
-    incoming, pair = scratch[0], scratch[1]
+    incoming = scratch[0]
+    pair = scratch[1]
     total = 0.0
     for f in range(starts.size - 1):
         # log Z_f and the belief of each factor
-        first, last = starts[f], starts[f + 1]
+        first = starts[f]
+        last = starts[f + 1]
         _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
         cells = mu[offsets[f] : offsets[f + 1]]
         for c in range(cells.size):
@@ -173,7 +187,8 @@ def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zero
         # less log Z_fv of each edge: the product of the two messages along it
         start = 0
         for e in range(first, last):
-            k, at = cards[edges[e, 0]], edges[e, 2]
+            k = cards[edges[e, 0]]
+            at = edges[e, 2]
             for x in range(k):
                 pair[x] = incoming[start + x] + messages[at + x]
             mass = _log_sum(pair[:k])
@@ -185,7 +200,10 @@ def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zero
     for v in range(cards.size):
         out = pair[: cards[v]]
         for x in range(cards[v]):
-            out[x] = -np.inf if zeros[var_at[v] + x] > 0 else finite[var_at[v] + x]
+            if zeros[var_at[v] + x] > 0:
+                out[x] = -np.inf
+            else:
+                out[x] = finite[var_at[v] + x]
         total += _log_sum(out)
     return total
 
@@ -199,7 +217,9 @@ def loopy_forecast(layout: Layout) -> Forecast:
         largest_table=max(sizes, default=1),
         total_cells=layout.size,
         memory_bytes=8 * (5 * layout.size + 4 * edges),
-        multiplications=sum(size * len(scope) ** 2 for size, scope in zip(sizes, layout.scopes, strict=True)),
+        multiplications=sum(
+            size * len(scope) ** 2 for size, scope in zip(sizes, layout.scopes, strict=True)
+        ),
     )
 
 
@@ -231,7 +251,8 @@ class LoopyEngine(MarginalEngine):
         self.layout = layout
         cards = layout.cardinalities
         reduced = [[v for v in scope if cards[v] > 1] for scope in layout.scopes]
-        edges, self._length = [], 0
+        edges = []
+        self._length = 0
         for scope in reduced:
             stride = math.prod(cards[v] for v in scope)
             for v in scope:
@@ -297,7 +318,8 @@ class LoopyEngine(MarginalEngine):
             step = 1e-4 / size
             ends = []
             for sign in (1, -1):
-                moved, messages = theta + sign * step * direction, start.copy()
+                moved = theta + sign * step * direction
+                messages = start.copy()
                 self._propagate(moved, messages)
                 ends.append(self._beliefs(moved, messages)[1])
             return (ends[0] - ends[1]) / (2 * step)

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals.layout import HOPELESS_CELLS, Forecast, Layout, require_memory
-from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, array_forecast, plan_steps
+from bayesprivmrf.marginals.planning import (
+    BucketTree,
+    Group,
+    Item,
+    Step,
+    array_forecast,
+    plan_steps,
+)
 
 
 class Columns(NamedTuple):
@@ -35,7 +42,9 @@ class Columns(NamedTuple):
     inner: int = 19  # joint states of the variables in the right group only
     left_turned: int = 20  # 1 if the left group is stored transposed
     right_turned: int = 21  # 1 if the right group is stored transposed
-    left_marginal: int = 22  # offset of the left group's marginal, unless the group is read in place
+    left_marginal: int = (
+        22  # offset of the left group's marginal, unless the group is read in place
+    )
     right_marginal: int = 23  # the same for the right group
     # within a group, counted from its first integer
     items: int = 1  # place of the first item's record
@@ -43,7 +52,9 @@ class Columns(NamedTuple):
     cells: int = 3  # number of cells of the table
     is_alias: int = 4  # 1 if the table is a single item, read in place
     length: int = 5  # length of a row of the table
-    per_item: int = 4  # integers of an item's record: offset, place of its row map, stride along a row, cells
+    per_item: int = (
+        4  # integers of an item's record: offset, place of its row map, stride along a row, cells
+    )
 
 
 # the layout that `lower` writes and the compiled sweeps read
@@ -129,9 +140,14 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     ModelTooLargeError
         If a table has more cells than a row map can point to.
     """
-    steps = plan_steps(tree) if steps is None else steps
+    if steps is None:
+        steps = plan_steps(tree)
+    else:
+        steps = steps
     cards = tree.layout.cardinalities
-    largest = max((math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1)
+    largest = max(
+        (math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1
+    )
     most = np.iinfo(np.int32).max  # row maps are 32-bit integers
     if largest > most:
         raise ModelTooLargeError(
@@ -144,12 +160,15 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     table = places[-1]
     built = [g.scope for step in steps for g in step.groups if not g.is_alias]
     groups = table + sum(math.prod(cards[v] for v in scope) for scope in built)
-    maps, items, rows = _Maps(), [], []
+    maps = _Maps()
+    items = []
+    rows = []
     # the items' records follow the steps in `code`
     base = AT.per_step * len(steps)
     largest_message = largest_group = 0
     for step, place in zip(steps, places, strict=False):
-        row, is_product = [0] * AT.per_step, len(step.groups) == 2
+        row = [0] * AT.per_step
+        is_product = len(step.groups) == 2
         row[AT.is_product] = int(is_product)
         row[AT.states] = cards[step.variable]
         row[AT.message] = place
@@ -169,22 +188,31 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             strides = [_strides(item.scope, cards) for item in group.items]
             row_axes = 1
             while is_product and row_axes < len(group.scope):
-                outer, inner = group.scope[-row_axes - 1], group.scope[-row_axes]
+                outer = group.scope[-row_axes - 1]
+                inner = group.scope[-row_axes]
                 if any(own.get(outer, 0) != own.get(inner, 0) * cards[inner] for own in strides):
                     break
                 row_axes += 1
             for item in group.items:
-                offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
+                if item.is_message:
+                    offset = places[item.source]
+                else:
+                    offset = tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
             row[at + AT.items], row[at + AT.n_items] = base + start, len(group.items)
             row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
             row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
             row[turned] = int(group.is_transposed)
-            row[at] = items[start] if group.is_alias else table  # a single item may be read in place
+            # a single item may be read in place
+            if group.is_alias:
+                row[at] = items[start]
+            else:
+                row[at] = table
             table += 0 if group.is_alias else size
             if is_product:
-                largest_message, largest_group = max(largest_message, separator), max(largest_group, size)
+                largest_message = max(largest_message, separator)
+                largest_group = max(largest_group, size)
                 if not group.is_alias:
                     row[marginal] = groups  # where the group's marginal is computed
                     groups += size
@@ -212,7 +240,9 @@ def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
     return strides
 
 
-def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:
+def _rows(
+    item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _Maps
+) -> tuple[int, int, int]:
     """Return the place of an item's row map, its stride along a row, and its number of cells."""
     size = math.prod(cards[v] for v in item.scope)
     if group.is_alias:
@@ -220,7 +250,8 @@ def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _
     strides = _strides(item.scope, cards)
     axes: list[tuple[int, int]] = []
     for v in group.scope[:-row_axes]:
-        k, stride = cards[v], strides.get(v, 0)
+        k = cards[v]
+        stride = strides.get(v, 0)
         if axes and axes[-1][1] == stride * k:
             axes[-1] = (axes[-1][0] * k, stride)  # merge two axes with one stride
         else:
@@ -262,7 +293,8 @@ def plan(tree: BucketTree, memory_limit: float | None = None) -> tuple[list[Step
     ModelTooLargeError
         The plan needs more than `memory_limit` bytes.
     """
-    cost, steps = array_forecast(tree), []
+    cost = array_forecast(tree)
+    steps = []
     if cost.largest_table <= HOPELESS_CELLS:
         steps = plan_steps(tree)
         memory, multiplications = memory_of_steps(tree, steps)

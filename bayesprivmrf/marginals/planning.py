@@ -131,7 +131,9 @@ def array_forecast(tree: BucketTree) -> Forecast:
     """
     cards = tree.layout.cardinalities
     cells = [math.prod(cards[v] for v in bucket.scope) for bucket in tree.buckets]
-    messages = sum(size // cards[bucket.variable] for size, bucket in zip(cells, tree.buckets, strict=True))
+    messages = sum(
+        size // cards[bucket.variable] for size, bucket in zip(cells, tree.buckets, strict=True)
+    )
     items = [len(bucket.factors) + len(bucket.children) for bucket in tree.buckets]
     return Forecast(
         treewidth=max((len(bucket.separator) for bucket in tree.buckets), default=0),
@@ -228,7 +230,11 @@ def plan_steps(tree: BucketTree, *, force: str | None = None) -> list[Step]:
 
 
 def _plan_step(
-    variable: int, separator: tuple[int, ...], items: list[Item], cards: Sequence[int], force: str | None
+    variable: int,
+    separator: tuple[int, ...],
+    items: list[Item],
+    cards: Sequence[int],
+    force: str | None,
 ) -> Step:
     """Return the cheapest step that eliminates one variable."""
     rows = math.prod(cards[v] for v in separator)
@@ -243,7 +249,8 @@ def _plan_step(
         for split in _splits(items):
             rival = _product_cost(split, variable, cards)
             if rival < cost:
-                best, cost = split, rival
+                best = split
+                cost = rival
     if best is None:
         separator = _ordered(separator, max(items, key=lambda item: _cells(item, cards)), separator)
         table = (*separator, variable)
@@ -252,7 +259,12 @@ def _plan_step(
     shared, left, right = _sides(best, variable)
     first, second = best
     if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
-        first, second, left, right = second, first, right, left  # a vector is always the left factor
+        first, second, left, right = (
+            second,
+            first,
+            right,
+            left,
+        )  # a vector is always the left factor
     leader = max((*first, *second), key=lambda item: _cells(item, cards))
     a = _ordered(shared, leader, separator)
     b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
@@ -292,7 +304,9 @@ def _sides(
     return first & second, first - second, second - first
 
 
-def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Sequence[int]) -> float:
+def _product_cost(
+    split: tuple[list[Item], list[Item]], variable: int, cards: Sequence[int]
+) -> float:
     """Return the nanoseconds that a product of two groups takes."""
     k = cards[variable]
     shared, left, right = (math.prod(cards[v] for v in side) for side in _sides(split, variable))
@@ -300,7 +314,10 @@ def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Se
     # making each group's table and spreading its marginal: nanoseconds of an item, a cell and a row
     for group, other in zip(split, (left, right), strict=True):
         table = shared * other * k
-        handled = len(group) + 1 if len(group) > 1 else 0.5
+        if len(group) > 1:
+            handled = len(group) + 1
+        else:
+            handled = 0.5
         cost += 10.0 * len(group) + handled * (1.5 * table + 3.0 * table / k)
     # the product and its two adjoints: a group that is a vector, plain loops, or three calls of BLAS
     if left == 1 or right == 1:

@@ -19,7 +19,12 @@ from bayesprivmrf.marginals.lowering import AT
 from bayesprivmrf.marginals.planning import BLAS_FROM
 
 # sums may be reordered, for vector instructions; a division by zero gives infinity and is not tested for
-OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", **INNER}
+OPTIONS = {
+    "nogil": True,
+    "fastmath": {"reassoc", "contract", "nsz"},
+    "error_model": "numpy",
+    **INNER,
+}
 
 
 @njit(**OPTIONS)
@@ -42,7 +47,9 @@ def build(work, code, group, maps):
     """
     if code[group + AT.is_alias]:
         return
-    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
+    length = code[group + AT.length]
     table = code[group]
     for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
@@ -80,7 +87,8 @@ def build(work, code, group, maps):
             out[:] = x
         # the other items, of any stride
         while i < count:
-            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+            stride = code[first + 4 * i + 2]
             for c in range(length):
                 out[c] *= work[at + c * stride]
             i += 1
@@ -91,14 +99,17 @@ def build_sum(work, code, group, maps):
     """Write the sum of the items of a group, for derivatives of logarithms."""
     if code[group + AT.is_alias]:
         return
-    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
+    length = code[group + AT.length]
     table = code[group]
     for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
         # add each item to the row
         out[:] = 0.0
         for i in range(count):
-            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+            stride = code[first + 4 * i + 2]
             if stride == 1:
                 source = work[at : at + length]
                 for c in range(length):
@@ -113,7 +124,9 @@ def spread(source, table, code, group, maps, values):
     """Sum a group's table onto the cells of its items."""
     if code[group + AT.is_alias]:
         return
-    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
+    length = code[group + AT.length]
     for i in range(count):
         # set the cells that receive sums to zero
         offset = code[first + 4 * i]
@@ -129,7 +142,8 @@ def spread(source, table, code, group, maps, values):
                 i += 1
         # the others receive it cell by cell
         while i < count:
-            at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
+            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+            stride = code[first + 4 * i + 2]
             if stride == 1:
                 target = values[at : at + length]
                 for c in range(length):
@@ -146,7 +160,8 @@ def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
     # large: BLAS, with transposes as views
     if m * k * n >= BLAS_FROM:
         o = out[at : at + m * n].reshape(m, n)
-        p, q = a[a_at : a_at + m * k], b[b_at : b_at + k * n]
+        p = a[a_at : a_at + m * k]
+        q = b[b_at : b_at + k * n]
         if a_t:
             if b_t:
                 np.dot(p.reshape(k, m).T, q.reshape(n, k).T, o)
@@ -189,8 +204,23 @@ def adjoint_left(d, d_at, b, right, rt, out, at, lt, shared, m, k, n):
     """Write D Rᵀ for each shared state, stored as L is: R Dᵀ if L is transposed."""
     first, second = (b, d) if lt else (d, b)
     for s in range(shared):
-        x, y, o = d_at + s * m * n, right + s * k * n, at + s * m * k
-        one, one_t, two, two_t, rows, columns = (y, rt, x, 1, k, m) if lt else (x, 0, y, 1 - rt, m, k)
+        x = d_at + s * m * n
+        y = right + s * k * n
+        o = at + s * m * k
+        if lt:
+            one = y
+            one_t = rt
+            two = x
+            two_t = 1
+            rows = k
+            columns = m
+        else:
+            one = x
+            one_t = 0
+            two = y
+            two_t = 1 - rt
+            rows = m
+            columns = k
         _multiply(first, one, one_t, second, two, two_t, out, o, rows, n, columns)
 
 
@@ -199,8 +229,23 @@ def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
     """Write Lᵀ D for each shared state, stored as R is: Dᵀ L if R is transposed."""
     first, second = (d, a) if rt else (a, d)
     for s in range(shared):
-        x, y, o = left + s * m * k, d_at + s * m * n, at + s * k * n
-        one, one_t, two, two_t, rows, columns = (y, 1, x, lt, n, k) if rt else (x, 1 - lt, y, 0, k, n)
+        x = left + s * m * k
+        y = d_at + s * m * n
+        o = at + s * k * n
+        if rt:
+            one = y
+            one_t = 1
+            two = x
+            two_t = lt
+            rows = n
+            columns = k
+        else:
+            one = x
+            one_t = 1 - lt
+            two = y
+            two_t = 0
+            rows = k
+            columns = n
         _multiply(first, one, one_t, second, two, two_t, out, o, rows, m, columns)
 
 
@@ -209,7 +254,8 @@ def vector_product(work, left, right, rt, message, shared, k, n):
     """Write the message if L is a vector for each shared state."""
     # formula: m(j) = Σ_v L(v) R(v, j)
     for s in range(shared):
-        vector, out = work[left + s * k : left + (s + 1) * k], work[message + s * n : message + (s + 1) * n]
+        vector = work[left + s * k : left + (s + 1) * k]
+        out = work[message + s * n : message + (s + 1) * n]
         # R is transposed: a scalar product for each j
         if rt:
             for j in range(n):
@@ -235,13 +281,15 @@ def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right
     """Write the marginals L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, if L is a vector for each shared state."""
     # formula: P_R(v, j) = D(j) L(v) R(v, j) and P_L(v) = Σ_j P_R(v, j)
     for s in range(shared):
-        vector, adjoint = work[left + s * k : left + (s + 1) * k], work[d + s * n : d + (s + 1) * n]
+        vector = work[left + s * k : left + (s + 1) * k]
+        adjoint = work[d + s * n : d + (s + 1) * n]
         summed = left_out[left_at + s * k : left_at + (s + 1) * k]
         if rt:
             summed[:] = 0.0
             for j in range(n):
                 at = (s * n + j) * k
-                line, out = work[right + at : right + at + k], right_out[right_at + at : right_at + at + k]
+                line = work[right + at : right + at + k]
+                out = right_out[right_at + at : right_at + at + k]
                 y = adjoint[j]
                 for v in range(k):
                     t = y * line[v] * vector[v]
@@ -250,7 +298,8 @@ def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right
         else:
             for v in range(k):
                 at = (s * k + v) * n
-                line, out = work[right + at : right + at + n], right_out[right_at + at : right_at + at + n]
+                line = work[right + at : right + at + n]
+                out = right_out[right_at + at : right_at + at + n]
                 y = vector[v]
                 for j in range(n):
                     out[j] = line[j] * adjoint[j] * y
@@ -262,12 +311,14 @@ def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
     """Write the derivative of the raw message, if L is a vector for each shared state."""
     # formula: m'(j) = Σ_v L(v) R(v, j) (g_L(v) + g_R(v, j)), with gains g the derivatives of logarithms
     for s in range(shared):
-        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
+        vector = work[left + s * k : left + (s + 1) * k]
+        rise = gain[left + s * k : left + (s + 1) * k]
         out = gain[message + s * n : message + (s + 1) * n]
         if rt:
             for j in range(n):
                 at = right + (s * n + j) * k
-                line, slope = work[at : at + k], gain[at : at + k]
+                line = work[at : at + k]
+                slope = gain[at : at + k]
                 total = 0.0
                 for v in range(k):
                     total += vector[v] * line[v] * (rise[v] + slope[v])
@@ -276,8 +327,10 @@ def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
             out[:] = 0.0
             for v in range(k):
                 at = right + (s * k + v) * n
-                line, slope = work[at : at + n], gain[at : at + n]
-                x, y = vector[v], rise[v]
+                line = work[at : at + n]
+                slope = gain[at : at + n]
+                x = vector[v]
+                y = rise[v]
                 for j in range(n):
                     out[j] += x * line[j] * (y + slope[j])
 
@@ -289,16 +342,20 @@ def vector_tangent_adjoint(
     """Write the derivatives of the two groups' marginals, if L is a vector for each shared state."""
     # formula: P_R' = L R (D (g_L + g_R) + D') and P_L' = Σ_j P_R'
     for s in range(shared):
-        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
-        adjoint, moved = scratch[d + s * n : d + (s + 1) * n], scratch[e + s * n : e + (s + 1) * n]
+        vector = work[left + s * k : left + (s + 1) * k]
+        rise = gain[left + s * k : left + (s + 1) * k]
+        adjoint = scratch[d + s * n : d + (s + 1) * n]
+        moved = scratch[e + s * n : e + (s + 1) * n]
         summed = left_out[left_at + s * k : left_at + (s + 1) * k]
         if rt:
             summed[:] = 0.0
             for j in range(n):
                 at = (s * n + j) * k
-                line, slope = work[right + at : right + at + k], gain[right + at : right + at + k]
+                line = work[right + at : right + at + k]
+                slope = gain[right + at : right + at + k]
                 out = right_out[right_at + at : right_at + at + k]
-                f, h = adjoint[j], moved[j]
+                f = adjoint[j]
+                h = moved[j]
                 for v in range(k):
                     t = vector[v] * line[v] * (f * (rise[v] + slope[v]) + h)
                     out[v] = t
@@ -306,9 +363,11 @@ def vector_tangent_adjoint(
         else:
             for v in range(k):
                 at = (s * k + v) * n
-                line, slope = work[right + at : right + at + n], gain[right + at : right + at + n]
+                line = work[right + at : right + at + n]
+                slope = gain[right + at : right + at + n]
                 out = right_out[right_at + at : right_at + at + n]
-                f, h = vector[v], rise[v]
+                f = vector[v]
+                h = rise[v]
                 for j in range(n):
                     out[j] = f * line[j] * (adjoint[j] * (h + slope[j]) + moved[j])
                 summed[v] = _sum(out)

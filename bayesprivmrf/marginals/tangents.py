@@ -50,7 +50,9 @@ def tangent(code, steps, maps, work, scales, scratch, largest, mu, offsets, vect
         if code[row + AT.is_root]:
             change[code[row + AT.message]] = 0.0
         if code[row + AT.is_product]:
-            _distribute_product(code, row, maps, work, scales[step], scratch, largest, mu, gain, change)
+            _distribute_product(
+                code, row, maps, work, scales[step], scratch, largest, mu, gain, change
+            )
         else:
             _distribute_cells(code, row, maps, work, mu, gain, change)
 
@@ -62,20 +64,28 @@ def _center(vector, mu, offsets, gain):
     The product does not change, and its sums lose less to rounding. Cells of probability zero are ignored.
     """
     for f in range(offsets.size - 1):
-        start, end = offsets[f], offsets[f + 1]
-        weight, value, out = mu[start:end], vector[start:end], gain[start:end]
+        start = offsets[f]
+        end = offsets[f + 1]
+        weight = mu[start:end]
+        value = vector[start:end]
+        out = gain[start:end]
         # the mean under the marginal
         mean = 0.0
         for c in range(end - start):
             mean += weight[c] * value[c] if weight[c] > 0.0 else 0.0
         for c in range(end - start):
-            out[c] = value[c] - mean if weight[c] > 0.0 else 0.0
+            if weight[c] > 0.0:
+                out[c] = value[c] - mean
+            else:
+                out[c] = 0.0
 
 
 @njit(**OPTIONS)
 def _collect_cells(code, row, maps, work, gain):
     """Write the gain of the message; overwrite the gains of the table by p (g - E[g | s])."""
-    k, message, table = code[row + AT.states], code[row + AT.message], code[row + AT.left]
+    k = code[row + AT.states]
+    message = code[row + AT.message]
+    table = code[row + AT.left]
     # formula: g(s, v) = Σ_i g_i(s, v), then E[g | s] = Σ_v p(v | s) g(s, v)
     build_sum(gain, code, row + AT.left, maps)
     for s in range(code[row + AT.rows]):
@@ -95,17 +105,22 @@ def _collect_cells(code, row, maps, work, gain):
 def _distribute_cells(code, row, maps, work, mu, gain, change):
     """Sum the change of the joint onto the cells of the items."""
     # formula: μ_i' += P'(s) p(v | s) + P(s) p(v | s) (g - E[g | s])
-    k, message = code[row + AT.states], code[row + AT.message]
+    k = code[row + AT.states]
+    message = code[row + AT.message]
     group = row + AT.left
-    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
+    table = code[group]
+    first = code[group + AT.items]
+    count = code[group + AT.n_items]
     clear(code, first, count, change)
     for s in range(code[row + AT.rows]):
-        q, dq = mu[message + s], change[message + s]
+        q = mu[message + s]
+        dq = change[message + s]
         line = work[table + s * k : table + (s + 1) * k]
         rise = gain[table + s * k : table + (s + 1) * k]
         for i in range(count):
             item = first + AT.per_item * i
-            at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
+            at = code[item] + maps[code[item + 1] + s]
+            stride = code[item + 2]
             for v in range(k):
                 change[at + v * stride] += dq * line[v] + q * rise[v]
 
@@ -114,9 +129,15 @@ def _distribute_cells(code, row, maps, work, mu, gain, change):
 def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     """Write the gain of the message of a product."""
     # formula: gain = M' / m with M' = L' R + L R', where L' = L ∘ g_L and R' = R ∘ g_R
-    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
-    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
+    left = code[row + AT.left]
+    right = code[row + AT.right]
+    message = code[row + AT.message]
+    lt = code[row + AT.left_turned]
+    rt = code[row + AT.right_turned]
+    shared = code[row + AT.shared]
+    m = code[row + AT.outer]
+    k = code[row + AT.states]
+    n = code[row + AT.inner]
     # gains of both groups
     build_sum(gain, code, row + AT.left, maps)
     build_sum(gain, code, row + AT.right, maps)
@@ -134,7 +155,8 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
         _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
         matrix_product(work, left, lt, scratch, x, rt, scratch, first, shared, m, k, n)
         # their sum, divided by m below because a gain is the derivative of a logarithm
-        out, more = gain[message : message + rows], scratch[:rows]
+        out = gain[message : message + rows]
+        more = scratch[:rows]
         for s in range(rows):
             out[s] += more[s]
     divide(gain, work, message, rows, scale, gain, message)
@@ -144,12 +166,17 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
 def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain, change):
     """Sum the changes of both groups' marginals onto the cells of their items."""
     # formula: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message
-    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
-    rows, rt = code[row + AT.rows], code[row + AT.right_turned]
+    left = code[row + AT.left]
+    right = code[row + AT.right]
+    message = code[row + AT.message]
+    rows = code[row + AT.rows]
+    rt = code[row + AT.right_turned]
     first = np.int64(0)  # a number, and no literal
     divide(mu, work, message, rows, scale, scratch, first)
     divide(change, work, message, rows, scale, scratch, largest[0])
-    d, moved, rise = scratch[:rows], scratch[largest[0] : largest[0] + rows], gain[message : message + rows]
+    d = scratch[:rows]
+    moved = scratch[largest[0] : largest[0] + rows]
+    rise = gain[message : message + rows]
     for s in range(rows):
         moved[s] -= d[s] * rise[s]
     # the marginals of both groups
@@ -157,9 +184,20 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
         _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change)
         return
     # the change of a group read in place goes to the cells themselves, any other to the scratch
-    x, z = 2 * largest[0], 2 * largest[0] + 2 * largest[1]
-    left_out, left_at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
-    right_out, right_at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, z)
+    x = 2 * largest[0]
+    z = 2 * largest[0] + 2 * largest[1]
+    if code[row + AT.left + AT.is_alias]:
+        left_out = change
+        left_at = left
+    else:
+        left_out = scratch
+        left_at = x
+    if code[row + AT.right + AT.is_alias]:
+        right_out = change
+        right_at = right
+    else:
+        right_out = scratch
+        right_at = z
     vector_tangent_adjoint(
         work, left, right, rt, scratch, first, largest[0], gain, left_out, left_at, right_out, right_at,
         code[row + AT.shared], code[row + AT.states], code[row + AT.inner],
@@ -172,20 +210,39 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
 def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     """Write the changes of the marginals of both groups of a matrix product, and spread them on their items."""
     # formula: P_L' = L ∘ (D' Rᵀ + D R'ᵀ) + g_L ∘ P_L and P_R' = R ∘ (Lᵀ D' + L'ᵀ D) + g_R ∘ P_R
-    left, right = code[row + AT.left], code[row + AT.right]
-    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
-    left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
+    left = code[row + AT.left]
+    right = code[row + AT.right]
+    lt = code[row + AT.left_turned]
+    rt = code[row + AT.right_turned]
+    shared = code[row + AT.shared]
+    m = code[row + AT.outer]
+    k = code[row + AT.states]
+    n = code[row + AT.inner]
+    left_size = code[row + AT.left + AT.cells]
+    right_size = code[row + AT.right + AT.cells]
     # places in the scratch: D, D', and three groups
-    d, e = np.int64(0), largest[0]
-    x, y, z = 2 * largest[0], 2 * largest[0] + largest[1], 2 * largest[0] + 2 * largest[1]
+    d = np.int64(0)
+    e = largest[0]
+    x = 2 * largest[0]
+    y = 2 * largest[0] + largest[1]
+    z = 2 * largest[0] + 2 * largest[1]
 
     # left group: x = D R'ᵀ, y = D' Rᵀ
     _table_change(work, gain, right, right_size, scratch, z)
     adjoint_left(scratch, d, scratch, z, rt, scratch, x, lt, shared, m, k, n)
     adjoint_left(scratch, e, work, right, rt, scratch, y, lt, shared, m, k, n)
-    out, at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
-    joint, lies = (mu, left) if code[row + AT.left + AT.is_alias] else (work, code[row + AT.left_marginal])
+    if code[row + AT.left + AT.is_alias]:
+        out = change
+        at = left
+    else:
+        out = scratch
+        at = x
+    if code[row + AT.left + AT.is_alias]:
+        joint = mu
+        lies = left
+    else:
+        joint = work
+        lies = code[row + AT.left_marginal]
     _combine(work, gain, left, left_size, scratch, x, y, joint, lies, out, at)
     spread(scratch, x, code, row + AT.left, maps, change)
 
@@ -193,8 +250,18 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     _table_change(work, gain, left, left_size, scratch, z)
     adjoint_right(scratch, z, lt, scratch, d, scratch, x, rt, shared, m, k, n)
     adjoint_right(work, left, lt, scratch, e, scratch, y, rt, shared, m, k, n)
-    out, at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, x)
-    joint, lies = (mu, right) if code[row + AT.right + AT.is_alias] else (work, code[row + AT.right_marginal])
+    if code[row + AT.right + AT.is_alias]:
+        out = change
+        at = right
+    else:
+        out = scratch
+        at = x
+    if code[row + AT.right + AT.is_alias]:
+        joint = mu
+        lies = right
+    else:
+        joint = work
+        lies = code[row + AT.right_marginal]
     _combine(work, gain, right, right_size, scratch, x, y, joint, lies, out, at)
     spread(scratch, x, code, row + AT.right, maps, change)
 
@@ -202,7 +269,9 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
 @njit(**OPTIONS)
 def _table_change(work, gain, table, size, out, at):
     """Write L ∘ gain, the derivative of a table."""
-    result, factor, rise = out[at : at + size], work[table : table + size], gain[table : table + size]
+    result = out[at : at + size]
+    factor = work[table : table + size]
+    rise = gain[table : table + size]
     for c in range(size):
         result[c] = factor[c] * rise[c]
 
@@ -210,7 +279,11 @@ def _table_change(work, gain, table, size, out, at):
 @njit(**OPTIONS)
 def _combine(work, gain, table, size, scratch, x, y, joint, lies, out, at):
     """Write L ∘ (one + two) + gain ∘ joint."""
-    result, factor, rise = out[at : at + size], work[table : table + size], gain[table : table + size]
-    one, two, known = scratch[x : x + size], scratch[y : y + size], joint[lies : lies + size]
+    result = out[at : at + size]
+    factor = work[table : table + size]
+    rise = gain[table : table + size]
+    one = scratch[x : x + size]
+    two = scratch[y : y + size]
+    known = joint[lies : lies + size]
     for c in range(size):
         result[c] = factor[c] * (one[c] + two[c]) + rise[c] * known[c]

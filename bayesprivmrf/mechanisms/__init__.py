@@ -25,7 +25,9 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    return _present(name) if name in __all__ else _removed(name)
+    if name in __all__:
+        return _present(name)
+    return _removed(name)
 
 
 def available_mechanisms() -> dict[str, type[Mechanism]]:

@@ -129,7 +129,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         takes_all = any(one.kind is one.VAR_KEYWORD for one in known)
         for name in () if takes_all else settings.keys() - {one.name for one in known}:
             if name in cls.removed_settings:
-                raise ArgumentError(f"{cls.__name__} has no `{name}` anymore: {cls.removed_settings[name]}.")
+                raise ArgumentError(
+                    f"{cls.__name__} has no `{name}` anymore: {cls.removed_settings[name]}."
+                )
             needed = ", ".join(f"`{one.name}`" for one in known if one.default is one.empty)
             optional = ", ".join(f"`{one.name}`" for one in known if one.default is not one.empty)
             raise ArgumentError(
@@ -196,7 +198,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         guarantee = self._promised(plan)
         must = f"be None for {type(self).__name__}, which promises nothing to charge"
         require(
-            ledger is None or guarantee is not None, "ledger", must, "one", "leave it out", error=PrivacyError
+            ledger is None or guarantee is not None,
+            "ledger",
+            must,
+            "one",
+            "leave it out",
+            error=PrivacyError,
         )
         provenance = Provenance(
             mechanism=type(self).__name__,
@@ -205,7 +212,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
             versions=dict(_versions()),
         )
         exact = self._called("_read", plan, data, *counted)
-        must, remedy = "return the values that get noise", "correct it"
+        must = "return the values that get noise"
+        remedy = "correct it"
         name = f"`_read` of {type(self).__name__}"
         require(exact is not None, name, must, "None", remedy, error=PrivacyError)
         if isinstance(exact, np.ndarray):  # numbers that are not whole cannot get noise
@@ -215,7 +223,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
-        made = drawn(type(self).__name__, lambda: self._called("_randomise", plan, exact, source, stamp))
+        made = drawn(
+            type(self).__name__, lambda: self._called("_randomise", plan, exact, source, stamp)
+        )
         self._check_stamp(made, stamp)
         return made
 
@@ -250,15 +260,22 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         """Refuse a release whose guarantee differs from the charge, or that hides that its noise was seeded."""
         tables = inspect.getattr_static(type(made), "statistics", None)
         # a property is the release itself, or made from it; stored statistics have a stamp of their own
-        stored = None if isinstance(tables, property) else getattr(made, "statistics", None)
-        seeded = getattr(getattr(stored, "provenance", None), "simulated", stamp.provenance.simulated)
+        if isinstance(tables, property):
+            stored = None
+        else:
+            stored = getattr(made, "statistics", None)
+        seeded = getattr(
+            getattr(stored, "provenance", None), "simulated", stamp.provenance.simulated
+        )
         promised = getattr(stored, "guarantee", stamp.guarantee)
         is_stamped = getattr(made, "guarantee", self) == stamp.guarantee == promised
         is_ours = getattr(made, "provenance", stamp.provenance) == stamp.provenance
         must = "return a release with the guarantee and the provenance of its stamp"
         given = f"{type(made).__name__} without them, and it is withheld"
         remedy = "correct `_randomise`, and try it with `rng`, which spends nothing"
-        is_right = made is not None and is_stamped and is_ours and seeded == stamp.provenance.simulated
+        is_right = (
+            made is not None and is_stamped and is_ours and seeded == stamp.provenance.simulated
+        )
         require(is_right, type(self).__name__, must, given, remedy, error=PrivacyError)
 
     @final
@@ -292,7 +309,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         guarantee = self._guarantee(plan)
         is_guarantee = guarantee is None or isinstance(guarantee, PrivacyGuarantee)
         given = type(guarantee).__name__
-        must, remedy = "promise a PrivacyGuarantee or None", "correct `_guarantee`"
+        must = "promise a PrivacyGuarantee or None"
+        remedy = "correct `_guarantee`"
         require(is_guarantee, type(self).__name__, must, given, remedy, error=PrivacyError)
         return guarantee
 
@@ -327,7 +345,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
-        known = None if total is None else checked_total(total)
+        if total is None:
+            known = None
+        else:
+            known = checked_total(total)
         plan = self._prepare(network)
         frame, problems = self._preview(plan, known)
         for problem in problems:
@@ -340,13 +361,18 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
         """Return the steps of a release as objects with cost, noise and random draws; `preview` shows their table."""
-        known = None if total is None else checked_total(total)
+        if total is None:
+            known = None
+        else:
+            known = checked_total(total)
         return self._outlays(self._prepare(network), known)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release; by default one step with the whole cost."""
         promised = self._promised(plan)
-        cost: dict[str, Any] = {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
+        cost: dict[str, Any] = (
+            {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
+        )
         return [Outlay(step="release", **cost)]
 
     @abstractmethod
@@ -379,7 +405,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
 def _check_ledger(ledger: Any, rng: Any) -> None:
     if ledger is None:
         return
-    given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
+    if isinstance(ledger, type):
+        given = f"the class {ledger.__name__}"
+    else:
+        given = type(ledger).__name__
     is_ledger = not isinstance(ledger, type) and callable(getattr(ledger, "spend", None))
     require(is_ledger, "ledger", "be an object with a method `spend`", given, "make an object")
     # a simulated release protects nobody and costs more than it promises
@@ -408,7 +437,9 @@ def _rehearse(twin: Mechanism[Any, Any, Any, Any] | None) -> None:
     network = declare({name: [0, 1] for name in "abc"}, [("a", "b", "c")])
     cells = pd.MultiIndex.from_product([[0, 1]] * 3, names=[*"abc"]).to_frame(index=False)
     plan = twin._prepare(network)
-    provenance = Provenance(mechanism=type(twin).__name__, settings=twin._settings(), simulated=False)
+    provenance = Provenance(
+        mechanism=type(twin).__name__, settings=twin._settings(), simulated=False
+    )
     stamp = Stamp(guarantee=twin._promised(plan), provenance=provenance)
     with warnings.catch_warnings(action="ignore"):
         exact = twin._read(plan, pd.concat([cells] * 4))

@@ -46,7 +46,8 @@ def discrete_laplace_laws(
         A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
         small that a scale exceeds 10^12 records, or so large that it has no scale.
     """
-    epsilon, sensitivity = positive_finite("epsilon", epsilon), whole_number("sensitivity", sensitivity, 1)
+    epsilon = positive_finite("epsilon", epsilon)
+    sensitivity = whole_number("sensitivity", sensitivity, 1)
     parts = [share * epsilon for share in _checked(shares)]
     return _rounded_up(DiscreteLaplace, parts, "epsilon", epsilon, sensitivity)
 
@@ -82,12 +83,15 @@ def discrete_gaussian_laws(
         A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
         small that a scale exceeds 10^12 records, or so large that it has no scale.
     """
-    rho, sensitivity = positive_finite("rho", rho), positive_finite("sensitivity", sensitivity)
+    rho = positive_finite("rho", rho)
+    sensitivity = positive_finite("sensitivity", sensitivity)
     parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
     return _rounded_up(DiscreteGaussian, parts, "rho", rho, sensitivity)
 
 
-def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
+def promised_loss(
+    laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float
+) -> Fraction:
     """Return the exact sum, over tables, of the privacy loss by OpenDP's maps: epsilon or rho, nats.
 
     Parameters
@@ -127,7 +131,11 @@ def _promised(law: DiscreteLaplace | DiscreteGaussian, sensitivity: float) -> Fr
 
 
 def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
-    law: Callable[[float], LawT], parts: Sequence[float], name: str, budget: float, sensitivity: float
+    law: Callable[[float], LawT],
+    parts: Sequence[float],
+    name: str,
+    budget: float,
+    sensitivity: float,
 ) -> tuple[LawT, ...]:
     """Return noise whose scales are the sensitivity over each part, or a little more to keep to the budget."""
     scales = [sensitivity / part if part > 0 else math.inf for part in parts]
@@ -137,7 +145,9 @@ def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
     for widening in range(1, 64 + len(scales)):
         if promised_loss(laws, sensitivity) <= Fraction(budget):
             return laws
-        laws = tuple(law(math.nextafter(scale * (1 + widening * 2.0**-52), math.inf)) for scale in scales)
+        laws = tuple(
+            law(math.nextafter(scale * (1 + widening * 2.0**-52), math.inf)) for scale in scales
+        )
     raise ArgumentError(
         f"the noise scales for a budget of {budget!r} must keep to it by OpenDP's own maps, but do not; "
         "choose a budget or shares nearer to one."
@@ -147,9 +157,13 @@ def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
 def _checked(shares: Sequence[float]) -> list[float]:
     """Return checked shares: each positive, together at most one up to the rounding of a division."""
     given = listed("`shares`", shares, error=ArgumentError)
-    checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(given)]
+    checked = [
+        positive_finite(f"shares[{position}]", share) for position, share in enumerate(given)
+    ]
     is_one = sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52
-    require(is_one, "shares", "add up to at most one", math.fsum(checked), "divide each by their sum")
+    require(
+        is_one, "shares", "add up to at most one", math.fsum(checked), "divide each by their sum"
+    )
     return checked
 
 
@@ -157,10 +171,12 @@ def refuse_excess(
     name: str, budget: float, scales: Sequence[float], what: str = "table", least: float = 0.0
 ) -> None:
     """Raise an ArgumentError if a budget makes a noise scale too small or too large."""
-    smallest, largest = min(scales, default=1.0), max(scales, default=1.0)
+    smallest = min(scales, default=1.0)
+    largest = max(scales, default=1.0)
     must = f"give every {what} a noise scale above {f'{least:.0e} records' if least else 'zero'}"
     require(smallest > least, name, must, budget, "choose a smaller budget")
     several = {"table": "tables", "query": "queries"}[what]
     must = f"give every {what} a noise scale of at most {LARGEST_SCALE:.0e} records"
-    given, remedy = f"{budget!r} for {len(scales)} {several}", f"choose a larger budget or fewer {several}"
+    given = f"{budget!r} for {len(scales)} {several}"
+    remedy = f"choose a larger budget or fewer {several}"
     require(largest <= LARGEST_SCALE, name, must, given, remedy)

@@ -79,10 +79,13 @@ class AscentPlan(RecordPlan):
 
     def outlays(self, total: float | None) -> list[Outlay]:
         """Return the noisy number of records and the ascent as steps of a preview."""
-        one, share = self.ascent, self.ascent.numerator / 2.0**RATE_BITS
+        one = self.ascent
+        share = self.ascent.numerator / 2.0**RATE_BITS
         step = f"ascent in {one.steps} steps, each on a share of {share:.3g} of the records, clipped at "
         counted = Outlay(
-            step="number of records", count=1, noise_sd=self.count_noise.standard_deviation / _COUNT_STEPS
+            step="number of records",
+            count=1,
+            noise_sd=self.count_noise.standard_deviation / _COUNT_STEPS,
         )
         ascent = Outlay(
             step=f"{step}{one.lattice.clip:.3g}",
@@ -94,7 +97,8 @@ class AscentPlan(RecordPlan):
 
     def released(self, path: AscentPath, total: float, stamp: Stamp) -> LearnedPotentials:
         """Return the release, from public or already noisy values only."""
-        model, ascent = self.specification, self.ascent
+        model = self.specification
+        ascent = self.ascent
         details = {
             "status": "diverged" if path.is_bounded else "stopped early",
             "steps": path.steps,
@@ -109,7 +113,12 @@ class AscentPlan(RecordPlan):
             details |= stopped_details() | Signal.of(total, self.total_deviation, (), ()).details
         tables = model.tables(path.potentials)
         return LearnedPotentials(
-            domain=model.domain, total=total, details=details, model=model, tables=tables, **stamp.fields
+            domain=model.domain,
+            total=total,
+            details=details,
+            model=model,
+            tables=tables,
+            **stamp.fields,
         )
 
 
@@ -193,14 +202,24 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         )
         rate = self.sampling_rate
         require(rate <= 1, "sampling_rate", "be at most 1", rate, "1 draws every record")
-        require(self.averaging <= 1, "averaging", "be a share from 0 to 1", self.averaging, "try 0.5")
+        require(
+            self.averaging <= 1, "averaging", "be a share from 0 to 1", self.averaging, "try 0.5"
+        )
         if self.clip is not None:
             self._keep(clip=positive_finite("clip", self.clip))
             remedy = "below it all gradients are clipped, as with a smaller learning rate"
-            require(self.clip >= SMALLEST_CLIP, "clip", f"be at least {SMALLEST_CLIP:g}", self.clip, remedy)
+            require(
+                self.clip >= SMALLEST_CLIP,
+                "clip",
+                f"be at least {SMALLEST_CLIP:g}",
+                self.clip,
+                remedy,
+            )
         if self.learning_rate is not None:
             self._keep(learning_rate=positive_finite("learning_rate", self.learning_rate))
-            rate, must = self.learning_rate, "be at most 1e+06"  # arbitrary, far more than any use
+            # arbitrary, far more than any use
+            rate = self.learning_rate
+            must = "be at most 1e+06"
             require(rate <= 1e6, "learning_rate", must, rate, "leave it out for a default")
 
     @property
@@ -212,7 +231,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     def schedule(self) -> Schedule:
         """Steps of the ascent, for the accountant."""
         return Schedule(
-            sampling_rate=math.ceil(self.sampling_rate * 2.0**RATE_BITS) / 2.0**RATE_BITS, steps=self.steps
+            sampling_rate=math.ceil(self.sampling_rate * 2.0**RATE_BITS) / 2.0**RATE_BITS,
+            steps=self.steps,
         )
 
     def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:
@@ -245,7 +265,10 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         return self._planned(network, noise, self.epsilon)
 
     def _planned(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, noise: CalibratedNoise, epsilon: float
+        self,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        noise: CalibratedNoise,
+        epsilon: float,
     ) -> AscentPlan:
         """Return the plan with given noise, after a check of the public inputs.
 
@@ -258,12 +281,18 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         epsilon
             Epsilon that this noise promises at `delta`.
         """
-        specification, name = self._with_cliques(network), type(self).__name__
+        specification = self._with_cliques(network)
+        name = type(self).__name__
         # it fits the potentials of each clique separately
-        remedy = "declare the network without them, or release sums over the tied cliques and fit those"
-        must, is_plain = "be given no ties, scores or levels", not any(specification.sharing)
+        remedy = (
+            "declare the network without them, or release sums over the tied cliques and fit those"
+        )
+        must = "be given no ties, scores or levels"
+        is_plain = not any(specification.sharing)
         require(is_plain, name, must, "some", remedy, error=ModelError)
-        marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit
+        marginal_engine(
+            specification.cardinalities, specification.scopes
+        )  # refuses what would not fit
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
         plan = AscentPlan(**self._declared(specification), ascent=ascent, count_noise=count_noise)
@@ -281,9 +310,13 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedPotentials:
         total = plan.total(exact, source)
-        release = plan.released(plan.ascent.run(exact.codes, exact.counts, total, source), total, stamp)
+        release = plan.released(
+            plan.ascent.run(exact.codes, exact.counts, total, source), total, stamp
+        )
         # from here on, only released numbers are used
-        if plan.ascent.resolution(total) > 1.0:  # a difference of 1 nat is larger than most of a model's
+        if (
+            plan.ascent.resolution(total) > 1.0
+        ):  # a difference of 1 nat is larger than most of a model's
             warn_without_raising(
                 f"at {about(total)} the noise hides differences of 1 nat between potentials, even along the clearest "
                 "direction; spend more, take more records, or declare fewer cliques."
@@ -293,7 +326,9 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
 
 def read_possible(plan: RecordPlan, records: CodedRecords) -> CodedRecords:
     """Return the records unchanged, after a check that none lies in a cell declared impossible."""
-    model, chunk = plan.specification, 1 << 15  # records at a time, a few MiB
+    # records at a time, a few MiB
+    model = plan.specification
+    chunk = 1 << 15
     if model.possible is not None:
         counts = np.zeros(model.size, dtype=np.int64)
         for start in range(0, len(records.codes), chunk):

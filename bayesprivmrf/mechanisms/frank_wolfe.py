@@ -9,7 +9,14 @@ from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 from bayesprivmrf.audit import Choices
-from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
+from bayesprivmrf.checks import (
+    one_of,
+    positive_finite,
+    probability,
+    require,
+    require_memory,
+    whole_number,
+)
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
@@ -39,7 +46,12 @@ from bayesprivmrf.mechanisms.record_mechanisms import (
 from bayesprivmrf.model import ModelSpecification, Monomials
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    parity_l2_sensitivity,
+    squared_l2_sensitivity,
+)
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 
@@ -52,11 +64,20 @@ def choices_outlay(fitted: ByRegressions, rho: float, total: float | None) -> Ou
     :math:`w = a \kappa \log K / N`. For much smaller couplings the steps are nearly uniform draws.
     """
     if total is None and fitted.steps is None:
-        return Outlay(step="choices, in a number of steps that depends on the number of records", rho=rho)
+        return Outlay(
+            step="choices, in a number of steps that depends on the number of records", rho=rho
+        )
     steps = fitted.steps_for(total)
     multiple = fitted.multiple(steps)
-    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
-    found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
+    # bounds of residuals, see `Exposure`
+    if fitted.adjacency is Adjacency.REPLACE_ONE:
+        moved = 4.0
+    else:
+        moved = 2.0
+    if total is None:
+        found = None
+    else:
+        found = fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
     return Outlay(
         step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
         rho=rho,
@@ -70,7 +91,9 @@ def choices_outlay(fitted: ByRegressions, rho: float, total: float | None) -> Ou
 def checked_size(name: str, value: Any) -> float:
     """Return a checked bound of coefficients: positive, and at most 1000 nats."""
     size = positive_finite(name, value)
-    require(size <= 1000, name, "be at most 1000", size, "log-odds of ten are nearly certain already")
+    require(
+        size <= 1000, name, "be at most 1000", size, "log-odds of ten are nearly certain already"
+    )
     return size
 
 
@@ -91,7 +114,8 @@ type FrankWolfePlan = LearningPlan[PairwiseByRegressions | MonomialsByRegression
 @dataclass(frozen=True, kw_only=True)
 class PrivateFrankWolfe(
     LearningMechanism[
-        PairwiseByRegressions | MonomialsByRegressions, LearnedIsing | LearnedPairwise | LearnedMonomials
+        PairwiseByRegressions | MonomialsByRegressions,
+        LearnedIsing | LearnedPairwise | LearnedMonomials,
     ]
 ):
     r"""Learn couplings and fields by one private sparse regression for each node: rho-zero-concentrated privacy.
@@ -174,11 +198,16 @@ class PrivateFrankWolfe(
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
         one_of("method", self.method, ("softmax", "pairs"))
-        share = 0.05 if self.single_share is None else self.single_share
+        if self.single_share is None:
+            share = 0.05
+        else:
+            share = self.single_share
         remedy = "0.05 is a twentieth of the budget"
         self._keep(single_share=probability("single_share", share, zero=True, remedy=remedy))
         if self.target == "linf" and self.order == 2:
-            raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
+            raise ArgumentError(
+                "`target='linf'` must go with an order of 3 or more, got 2; leave it out."
+            )
 
     @property
     def needs_total(self) -> bool:
@@ -187,7 +216,12 @@ class PrivateFrankWolfe(
 
     def _twin(self) -> PrivateFrankWolfe:
         return PrivateFrankWolfe(
-            rho=1.0, width=1.0, steps=2, order=min(self.order, 3), method=self.method, target=self.target
+            rho=1.0,
+            width=1.0,
+            steps=2,
+            order=min(self.order, 3),
+            method=self.method,
+            target=self.target,
         )
 
     def _map(self, plan: LearningPlan[Any]) -> PairwiseByRegressions | MonomialsByRegressions:
@@ -205,18 +239,23 @@ class PrivateFrankWolfe(
                 **settings,
             )
         else:
-            sets, law = Monomials.of(model, self.order), None
+            sets = Monomials.of(model, self.order)
+            law = None
             features = Monomials(variables=sets.variables, levels=sets.levels[:-1])
             what = f"{sets.variables} regressions on {len(features):,} monomials"
             remedy = "take a smaller order, or declare the cliques that matter"
             # 80 bytes of sums, noise and iterates for each coefficient of each regression
             require_memory(what, 80 * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
             if self.target == "linf":
-                sensitivity = parity_l2_sensitivity(features, self.adjacency, with_empty=not plan.knows_total)
+                sensitivity = parity_l2_sensitivity(
+                    features, self.adjacency, with_empty=not plan.knows_total
+                )
                 # half of the budget for the parities of Algorithm 5
                 (law,) = discrete_gaussian_laws([1.0], 0.5 * rho, sensitivity)
                 rho -= 0.5 * rho
-            fitted = MonomialsByRegressions(sets=sets, rho=rho, parity_law=law, singles=singles, **settings)
+            fitted = MonomialsByRegressions(
+                sets=sets, rho=rho, parity_law=law, singles=singles, **settings
+            )
         # a budget that leaves no scale is refused before anything is read
         fitted.multiple(fitted.steps_for(1.0))
         return fitted
@@ -238,50 +277,87 @@ class PrivateFrankWolfe(
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
         states = specification.cardinalities
-        free, must = sum(k > 1 for k in states), "have two variables with several states"
+        free = sum(k > 1 for k in states)
+        must = "have two variables with several states"
         require(free > 1, "network", must, free, "declare more", error=ModelError)
-        must, remedy = f"have at most {_MOST_STATES} states a variable", "merge states, or use SelectMeasure"
+        must = f"have at most {_MOST_STATES} states a variable"
+        remedy = "merge states, or use SelectMeasure"
         require(max(states) <= _MOST_STATES, "network", must, max(states), remedy, error=ModelError)
         # if all variables have two states, each has one pair of states and one logistic regression
-        method = "logistic" if set(states) == {2} else self.method
+        if set(states) == {2}:
+            method = "logistic"
+        else:
+            method = self.method
         rows = sum(k * (k - 1) if method == "pairs" else k for k in states)
         remedy = "declare cliques on fewer variables, merge states, or use SelectMeasure"
         what = "all couplings and their noise, beside the records,"
         # 8 GiB of coefficients, sums and noise; the records need memory as well
         require_memory(what, 8 * 10 * rows * sum(states), remedy, 1 << 33)
-        return PairwiseBySoftmax if method == "softmax" else PairwiseByPairs
+        if method == "softmax":
+            return PairwiseBySoftmax
+        return PairwiseByPairs
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
-        fitted, outlays = plan.map, self._total_outlay(plan)
-        law, cards, alone = fitted.singles, plan.specification.cardinalities, self.single_share * self.rho
+        fitted = plan.map
+        outlays = self._total_outlay(plan)
+        law = fitted.singles
+        cards = plan.specification.cardinalities
+        alone = self.single_share * self.rho
         if law is not None:
-            form, moved = _form(cards), singles_sensitivity(cards, _form(cards), self.adjacency)
-            count = len(cards) if form == "moments" else sum(cards)
-            outlays.append(noisy_sums("each variable by itself", alone, count, law, round(moved**2)))
+            form = _form(cards)
+            moved = singles_sensitivity(cards, _form(cards), self.adjacency)
+            if form == "moments":
+                count = len(cards)
+            else:
+                count = sum(cards)
+            outlays.append(
+                noisy_sums("each variable by itself", alone, count, law, round(moved**2))
+            )
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
-            moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not plan.knows_total)
-            step, rho = f"parities of up to {self.order - 1}", plan.learning - alone - fitted.rho
+            moved = squared_l2_sensitivity(
+                fitted.features, self.adjacency, with_empty=not plan.knows_total
+            )
+            step = f"parities of up to {self.order - 1}"
+            rho = plan.learning - alone - fitted.rho
             outlays.append(noisy_sums(step, rho, len(fitted.features), fitted.parity_law, moved))
         return [*outlays, choices_outlay(fitted, fitted.rho, total)]
 
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
-        total, law = self._total(plan, exact, source), plan.map.singles
-        steps, domain = plan.map.steps_for(total), plan.specification.domain
+        total = self._total(plan, exact, source)
+        law = plan.map.singles
+        steps = plan.map.steps_for(total)
+        domain = plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only released numbers are used
-        variance = 0.0 if plan.total_noise is None else plan.total_noise.variance
-        signal = None if total is None else Signal.of(total, math.sqrt(variance), (), ())
+        if plan.total_noise is None:
+            variance = 0.0
+        else:
+            variance = plan.total_noise.variance
+        if total is None:
+            signal = None
+        else:
+            signal = Signal.of(total, math.sqrt(variance), (), ())
         statistics = None
         if fitted.measured is not None and law is not None and total is not None:
-            asked, measured = singles_plan(domain.cardinalities, law), fitted.measured
+            asked = singles_plan(domain.cardinalities, law)
+            measured = fitted.measured
             signal = PairTargets.of(measured, asked, total, variance).signal()
-            statistics = pair_statistics(domain, asked, measured, total, plan.total_noise, **stamp.fields)
-        details = {"steps": steps, "radius": plan.map.radius, "noise_multiple": plan.map.multiple(steps)}
+            statistics = pair_statistics(
+                domain, asked, measured, total, plan.total_noise, **stamp.fields
+            )
+        details = {
+            "steps": steps,
+            "radius": plan.map.radius,
+            "noise_multiple": plan.map.multiple(steps),
+        }
         if fitted.fields is not None and law is not None:
             # a model whose margins differ from the measured ones is not trusted
-            status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
+            if fitted.fields.agrees:
+                status = Status.APPROXIMATE
+            else:
+                status = Status.NOT_TRUSTED
             details |= {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
         details |= stopped_details() | ({} if signal is None else signal.details)
         common: dict[str, Any] = {
@@ -298,7 +374,10 @@ class PrivateFrankWolfe(
             form: Any = LearnedMonomials
             common["sets"] = plan.map.sets
         else:
-            form = LearnedIsing if plan.map.is_ising else LearnedPairwise
+            if plan.map.is_ising:
+                form = LearnedIsing
+            else:
+                form = LearnedPairwise
         release = form(**common, **dict(zip(form.parameters, fitted.parts, strict=True)))
         self._warn(plan, total)
         return release
@@ -306,4 +385,6 @@ class PrivateFrankWolfe(
 
 def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:
     """Return the form in which single variables are measured, as in `singles_plan`."""
-    return "moments" if set(cardinalities) == {2} else "tables"
+    if set(cardinalities) == {2}:
+        return "moments"
+    return "tables"

@@ -87,8 +87,10 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
 
     def _map(self, plan: LearningPlan[Any]) -> OneRegression:
         domain = plan.specification.domain
-        target, p = domain.index(self.target), len(domain.variables)
-        states, remedy = domain.cardinalities[target], "merge states, or choose another variable"
+        target = domain.index(self.target)
+        p = len(domain.variables)
+        states = domain.cardinalities[target]
+        remedy = "merge states, or choose another variable"
         given = f"{states} for {self.target!r}"
         require(states == 2, "target", "have two states", given, remedy, error=ModelError)
         fitted = OneRegression(
@@ -108,7 +110,11 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
         return [*self._total_outlay(plan), choices_outlay(plan.map, plan.map.rho, total)]
 
     def _randomise(
-        self, plan: LearningPlan[OneRegression], exact: CodedRecords, source: NoiseSource, stamp: Stamp
+        self,
+        plan: LearningPlan[OneRegression],
+        exact: CodedRecords,
+        source: NoiseSource,
+        stamp: Stamp,
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
         effects, intercept = plan.map.log_odds(exact.codes, exact.counts, total, source)
@@ -120,7 +126,11 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
             intercept=intercept,
             effects=effects,
             total=total,
-            details={"steps": steps, "noise_multiple": plan.map.multiple(steps), **stopped_details()},
+            details={
+                "steps": steps,
+                "noise_multiple": plan.map.multiple(steps),
+                **stopped_details(),
+            },
             **stamp.fields,
         )
         self._warn(plan, total)

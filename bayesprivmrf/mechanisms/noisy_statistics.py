@@ -79,9 +79,13 @@ class LaplaceStatistics(StatisticsMechanism):
         )
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteLaplace, ...]:
-        return discrete_laplace_laws(shares(specification, self.weights), self.epsilon, self.l1_sensitivity)
+        return discrete_laplace_laws(
+            shares(specification, self.weights), self.epsilon, self.l1_sensitivity
+        )
 
-    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+    def _query_noise(
+        self, specification: ModelSpecification, queries: tuple[Query, ...]
+    ) -> QueryNoise:
         given = {"budget": self.epsilon, "adjacency": self.adjacency, "at_most": self.contribution}
         return noise_of_queries(specification, queries, DiscreteLaplace, self.weights, **given)
 
@@ -133,12 +137,19 @@ class GaussianStatistics(StatisticsMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._keep(rho=positive_finite("rho", self.rho), weights=checked_weights(self.weights, self.queries))
+        self._keep(
+            rho=positive_finite("rho", self.rho),
+            weights=checked_weights(self.weights, self.queries),
+        )
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteGaussian, ...]:
-        return discrete_gaussian_laws(shares(specification, self.weights), self.rho, self.l2_sensitivity)
+        return discrete_gaussian_laws(
+            shares(specification, self.weights), self.rho, self.l2_sensitivity
+        )
 
-    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+    def _query_noise(
+        self, specification: ModelSpecification, queries: tuple[Query, ...]
+    ) -> QueryNoise:
         given = {"budget": self.rho, "adjacency": self.adjacency, "at_most": self.contribution}
         return noise_of_queries(specification, queries, DiscreteGaussian, self.weights, **given)
 
@@ -176,7 +187,9 @@ class ExactStatistics(StatisticsMechanism):
     def _noise(self, specification: ModelSpecification) -> tuple[NoNoise, ...]:
         return tuple(NoNoise() for _ in specification.cliques)
 
-    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+    def _query_noise(
+        self, specification: ModelSpecification, queries: tuple[Query, ...]
+    ) -> QueryNoise:
         return QueryNoise(laws=tuple(NoNoise() for _ in queries))
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
@@ -203,7 +216,10 @@ class Reference(Solution):
         return "none: fitted to the unprotected data"
 
     def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+        self,
+        variables: Variable | Sequence[Variable],
+        *,
+        given: Mapping[Variable, Label] | None = None,
     ) -> xr.DataArray:
         """Return probabilities of joint states, as `Solution.marginal` does; ``attrs["privacy"]`` is the mark."""
         return super().marginal(variables, given=given).assign_attrs(privacy=EXACT)

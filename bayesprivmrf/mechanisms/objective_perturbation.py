@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import finite_pair, instance_of, one_of, positive_finite, probability, require, truth
+from bayesprivmrf.checks import (
+    finite_pair,
+    instance_of,
+    one_of,
+    positive_finite,
+    probability,
+    require,
+    truth,
+)
 from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
@@ -38,7 +46,9 @@ class PerturbationPlan:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "PerturbedScore", "NetworkEstimate"]):
+class ObjectivePerturbation(
+    Mechanism["IsingNetwork", PerturbationPlan, "PerturbedScore", "NetworkEstimate"]
+):
     r"""Release the inverse temperature of an Ising model on a public network; one node's outcome is the unit.
 
     The estimate is the root of :math:`\sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N` with local fields
@@ -141,7 +151,9 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         plan = self._prepare(network)
         return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
 
-    def _preview(self, plan: PerturbationPlan, total: float | None) -> tuple[pd.DataFrame, list[str]]:
+    def _preview(
+        self, plan: PerturbationPlan, total: float | None
+    ) -> tuple[pd.DataFrame, list[str]]:
         r"""Return the noise and the slope of a release, two rows.
 
         ``epsilon``: the two parts of the budget. ``size``: the standard deviation of the noise on the score, and
@@ -151,7 +163,8 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         """
         import pandas as pd
 
-        known, own = plan.estimator.constants, float(plan.network.coupling.power(2).sum())
+        known = plan.estimator.constants
+        own = float(plan.network.coupling.power(2).sum())
         size = [known.noise_deviation, known.curvature]
         columns = {
             "step": ["noise", "slope"],
@@ -167,7 +180,9 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         from bayesprivmrf.network.ising import IsingNetwork
 
         remedy = "make one with IsingNetwork.from_graph, which takes graphs of networkx and pgmpy, and tables"
-        instance_of("network", network, IsingNetwork, "be an IsingNetwork", remedy, error=ModelError)
+        instance_of(
+            "network", network, IsingNetwork, "be an IsingNetwork", remedy, error=ModelError
+        )
         # a larger delta would allow to disclose one outcome outright
         must = f"be at most 1/n = {1 / len(network):.3g} for {len(network)} nodes"
         is_small = self.delta * len(network) <= 1 or self.allow_large_delta
@@ -178,7 +193,9 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         _warn_of_heavy_tails(network.coupling)
         return PerturbationPlan(
             network=network,
-            estimator=PerturbedEstimator.of(network.coupling, constants, self.bounds, network.field),
+            estimator=PerturbedEstimator.of(
+                network.coupling, constants, self.bounds, network.field
+            ),
         )
 
     def _guarantee(self, plan: PerturbationPlan) -> PrivacyGuarantee:
@@ -220,7 +237,11 @@ def _warn_of_heavy_tails(coupling: Any) -> None:
     norms = CouplingNorms.of(coupling)
     row_norms = np.asarray(abs(coupling).sum(axis=1)).ravel()
     threshold = 4 * norms.spectral
-    tail = norms.spectral * float(row_norms[row_norms > threshold].sum()) / float(norms.row_squares.sum())
+    tail = (
+        norms.spectral
+        * float(row_norms[row_norms > threshold].sum())
+        / float(norms.row_squares.sum())
+    )
     if not math.isfinite(tail) or tail > 0.5:
         warn_caller(
             f"the largest row sum of |J|, {norms.row_norm:.3g}, is far above its norm, {norms.spectral:.3g}, and "

@@ -120,9 +120,13 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
         return self.method != "gaussian"
 
     def _map(self, plan: LearningPlan[Any]) -> Parities:
-        sets, law, rounds = Monomials.of(plan.specification, self.order), None, self.rounds or MOST_ROUNDS
+        sets = Monomials.of(plan.specification, self.order)
+        law = None
+        rounds = self.rounds or MOST_ROUNDS
         if self.method != "pmw":
-            sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not plan.knows_total)
+            sensitivity = parity_l2_sensitivity(
+                sets, self.adjacency, with_empty=not plan.knows_total
+            )
             (law,) = discrete_gaussian_laws([1.0], plan.learning, sensitivity)
         if self.method == "pmw":
             what = f"multiplicative weights over {sets.variables} variables"
@@ -131,17 +135,25 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)
         if self.method != "gaussian":
             for number in (1, rounds):
-                self._scales(plan, number)  # a scale out of range is refused here, before the budget is spent
+                self._scales(
+                    plan, number
+                )  # a scale out of range is refused here, before the budget is spent
         return Parities(sets=sets, law=law)
 
     def _randomise(
         self, plan: ParityPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> ReleasedParities:
-        total, sets, law = self._total(plan, exact, source), plan.map.sets, None
+        total = self._total(plan, exact, source)
+        sets = plan.map.sets
+        law = None
         method = self._chosen(plan, total)
         details: dict[str, Any] = {"method": method}
         if method == "gaussian":
-            known, law = None if total is None else np.array([round(total)]), plan.map.law
+            if total is None:
+                known = None
+            else:
+                known = np.array([round(total)])
+            law = plan.map.law
             assert law is not None
             sums = noisy_parity_sums(exact.spins, exact.counts, sets, law, source, known)
         else:
@@ -154,7 +166,10 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             sums = total * multiplicative_weights(counted, sets, total, source, **settings)
             details |= stopped_details()
         # the noise of the number of records: none, its own, or that of all sums
-        total_law = NoNoise() if plan.is_total_public else plan.total_noise or law
+        if plan.is_total_public:
+            total_law = NoNoise()
+        else:
+            total_law = plan.total_noise or law
         assert total_law is not None
         release = ReleasedParities(
             domain=plan.specification.domain,
@@ -175,14 +190,22 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
         among 2K atoms by weights :math:`e^{u / \kappa}` detects a score of about :math:`\kappa \log 2K`. Divided by
         N, either is about the smallest expectation that is not lost, and so about the smallest interaction.
         """
-        size, law, first = len(plan.map.sets), plan.map.law, self._total_outlay(plan)
-        method = self.method if self.method == "auto" and total is None else self._chosen(plan, total)
-        step, records = f"products of up to {self.order} variables", max(total or 0.0, 1.0)
+        size = len(plan.map.sets)
+        law = plan.map.law
+        first = self._total_outlay(plan)
+        if self.method == "auto" and total is None:
+            method = self.method
+        else:
+            method = self._chosen(plan, total)
+        step = f"products of up to {self.order} variables"
+        records = max(total or 0.0, 1.0)
         count: int | None = None
         noise = smallest = None
         draws: tuple[Sums | Choices, ...] = ()
         if method == "gaussian" and law is not None:
-            moved = squared_l2_sensitivity(plan.map.sets, self.adjacency, with_empty=not plan.knows_total)
+            moved = squared_l2_sensitivity(
+                plan.map.sets, self.adjacency, with_empty=not plan.knows_total
+            )
             count = size - plan.knows_total
             noise = law.standard_deviation
             draws = (Sums(law=law, copies=moved),)
@@ -197,7 +220,8 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
                 Choices(scale=choice, score_range=2 * self._moved, copies=count),
                 Sums(law=measured, copies=count * round(self._moved**2)),
             )
-            noise, smallest = GUMBEL_DEVIATION * choice, choice * math.log(2 * size) / records
+            noise = GUMBEL_DEVIATION * choice
+            smallest = choice * math.log(2 * size) / records
         outlay = Outlay(step=step, rho=plan.learning, count=count, noise_sd=noise, draws=draws)
         return [*first, outlay if total is None else replace(outlay, smallest_coupling=smallest)]
 
@@ -207,11 +231,14 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             return self.method
         largest = plan.map.law.scale * math.sqrt(2 * math.log(2 * len(plan.map.sets))) / total
         # the error of 0.1 is measured (docs/explanation/parities.md); multiplicative weights have 2^p numbers
-        return "gaussian" if largest <= 0.1 or plan.map.sets.variables > 16 else "pmw"
+        if largest <= 0.1 or plan.map.sets.variables > 16:
+            return "gaussian"
+        return "pmw"
 
     def _scales(self, plan: LearningPlan[Any], rounds: int) -> tuple[float, DiscreteGaussian]:
         """Return the scale of the choices of multiplicative weights, and the noise of each measurement."""
-        budget, moved = plan.learning, self._moved
+        budget = plan.learning
+        moved = self._moved
         choosing = 0.5 * budget  # the other half measures
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
         return selection_scale(2.0 * moved, choosing, rounds), law
@@ -219,7 +246,9 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
     @property
     def _moved(self) -> float:
         """Largest change of one sum between neighbors, records."""
-        return 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2.0
+        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            return 1.0
+        return 2.0
 
     def _rounds(self, plan: ParityPlan, total: float) -> int:
         r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/explanation/parities.md."""

@@ -22,12 +22,17 @@ class Preview(pd.DataFrame):
     _metadata = ["_mechanism", "_promise"]  # noqa: RUF012
 
     @classmethod
-    def of(cls, frame: pd.DataFrame, mechanism: object, guarantee: PrivacyGuarantee | None) -> Preview:
+    def of(
+        cls, frame: pd.DataFrame, mechanism: object, guarantee: PrivacyGuarantee | None
+    ) -> Preview:
         """Return the preview of a mechanism's release with this guarantee, with the attributes of the frame."""
         made = cls(frame)
         made.attrs |= frame.attrs
         made._mechanism = type(mechanism).__name__
-        made._promise = "No privacy is promised." if guarantee is None else guarantee.sentence()
+        if guarantee is None:
+            made._promise = "No privacy is promised."
+        else:
+            made._promise = guarantee.sentence()
         return made
 
     @property
@@ -45,7 +50,10 @@ class Preview(pd.DataFrame):
         facts = [("status", "nothing read, no budget spent"), ("promise", self._promise)]
         facts += [(str(name).replace("_", " "), _text(value)) for name, value in self.attrs.items()]
         rows = printable(super()._repr_html_() or "", keeps_lines=True)
-        unit = "steps" if "step" in self else "measurements"
+        if "step" in self:
+            unit = "steps"
+        else:
+            unit = "measurements"
         table = f"<details open><summary>{len(self)} {unit}</summary>{rows}</details>"
         return card_html(f"Preview of {self._mechanism}", "", facts, folded=table)
 
@@ -54,4 +62,6 @@ def _text(value: Any) -> str:
     """Return an attribute of a preview as text, with at most four digits of a number."""
     if isinstance(value, tuple | list):
         return " × ".join(map(_text, value))
-    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return printable(str(value))

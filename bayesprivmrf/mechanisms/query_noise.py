@@ -123,27 +123,36 @@ def noise_of_queries(
         No neighbor changes the answers to a query, a share is too small, or the budget makes a scale too large or too
         small.
     """
-    stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most)
+    stack = _Stack(
+        law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most
+    )
     own = stack.own_powers()
     if weights is not None:
         largest = max(weights)  # the sum of the weights themselves may overflow
         total = math.fsum(weight / largest for weight in weights)
         shares = tuple(weight / largest / total for weight in weights)
-        must, given = "leave every query a share above 1e-15", f"{min(weights)!r} beside {largest!r}"
+        must = "leave every query a share above 1e-15"
+        given = f"{min(weights)!r} beside {largest!r}"
         require(min(shares) > 1e-15, "weights", must, given, "choose weights nearer to one")
         return stack.noise(own, shares)
     even = (1 / len(queries),) * len(queries)
     plain = stack.noise(own, even)
     if len(queries) == 1:
         return plain
-    expected = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
+    expected = forecast(
+        model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None
+    )
     power = 2 if law is DiscreteLaplace else 1
     if expected is None:
-        shares = least_answer_variance_shares(own, [len(query.bind(model)) for query in queries], power)
+        shares = least_answer_variance_shares(
+            own, [len(query.bind(model)) for query in queries], power
+        )
     else:
         shares = least_variance_shares(expected, own, power)
     split = stack.noise(own, shares)
-    is_worse = expected is not None and _forecast(expected, split.laws) > _forecast(expected, plain.laws)
+    is_worse = expected is not None and _forecast(expected, split.laws) > _forecast(
+        expected, plain.laws
+    )
     return plain if is_worse else split
 
 
@@ -161,7 +170,9 @@ def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tup
     """
     cost = np.asarray(own, dtype=float)
     shares = np.full(len(cost), 1 / len(cost))
-    for _ in range(500):  # afterwards the shares are close to the best, and never worse than even ones
+    for _ in range(
+        500
+    ):  # afterwards the shares are close to the best, and never worse than even ones
         precisions = (shares / cost) ** power
         variance, slopes, _ = expected.variance(precisions)
         if not math.isfinite(variance):
@@ -177,7 +188,9 @@ def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tup
     return tuple((shares / shares.sum()).tolist())
 
 
-def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int) -> tuple[float, ...]:
+def least_answer_variance_shares(
+    own: ArrayLike, answers: ArrayLike, power: int
+) -> tuple[float, ...]:
     """Return the shares of a budget that minimize the summed variance of all noisy answers.
 
     Parameters
@@ -189,7 +202,9 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
     power
         k of the module's derivation: 1 for Gaussian noise, 2 for Laplace noise.
     """
-    wanted = (np.asarray(answers, dtype=float) * np.asarray(own, dtype=float) ** power) ** (1 / (power + 1))
+    wanted = (np.asarray(answers, dtype=float) * np.asarray(own, dtype=float) ** power) ** (
+        1 / (power + 1)
+    )
     shares = np.maximum(wanted / wanted.sum(), LEAST_SHARE / len(wanted))
     return tuple((shares / shares.sum()).tolist())
 
@@ -208,8 +223,12 @@ def fitted_deviations(
     noise. Where the model is too large for a forecast, or some answers are exact, the result is the standard
     deviation of each query's own noise.
     """
-    own, variances = [law.standard_deviation for law in noise], np.array([law.variance for law in noise])
-    expected = forecast(model, queries, knows_total=knows_total) if variances.min() > 0 else None
+    own = [law.standard_deviation for law in noise]
+    variances = np.array([law.variance for law in noise])
+    if variances.min() > 0:
+        expected = forecast(model, queries, knows_total=knows_total)
+    else:
+        expected = None
     if expected is None:
         return tuple(own)
     sizes = np.array([len(query.bind(model)) for query in queries])
@@ -220,7 +239,9 @@ def fitted_deviations(
 def _forecast(expected: Forecast, laws: Sequence[NoiseDistribution]) -> float:
     """Return the forecast variance of the model's tables; infinite if some noise has a variance of zero."""
     variances = np.array([law.variance for law in laws])
-    return expected.variance(1 / variances)[0] if variances.min() > 0 else math.inf
+    if variances.min() > 0:
+        return expected.variance(1 / variances)[0]
+    return math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,23 +264,40 @@ class _Stack:
         found = tuple(self._sensitivity(one).power for one in self.queries)
         for query, power in zip(self.queries, found, strict=True):
             given = f"{query!r}, whose answers follow from the declaration and a public number of records"
-            require(power > 0, "queries", "have answers that depend on the records", given, "leave it out")
+            require(
+                power > 0,
+                "queries",
+                "have answers that depend on the records",
+                given,
+                "leave it out",
+            )
         return found
 
     def noise(self, own: Sequence[float], shares: tuple[float, ...]) -> QueryNoise:
         """Return the noise of the queries at given shares of the budget."""
-        name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
-        ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
+        if self.norm == 1:
+            name = "epsilon"
+            allowed = self.budget
+        else:
+            name = "rho"
+            allowed = 2 * self.budget
+        ratios = [
+            (power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)
+        ]
         whole = self._sensitivity(self.queries, ratios).power / allowed
         scales = [ratio * whole ** (1 / self.norm) for ratio in ratios]
-        refuse_excess(name, self.budget, scales, "query", least=1e-9)  # noise of a smaller scale is no noise
+        refuse_excess(
+            name, self.budget, scales, "query", least=1e-9
+        )  # noise of a smaller scale is no noise
         # each pass widens all scales by one more unit in the last place, until OpenDP's maps keep to the budget
         for widening in range(1, 64 + len(scales)):
             laws = tuple(self.law(scale) for scale in scales)
             found = self._sensitivity(self.queries, scales)
             if found.power <= allowed and self._promised(laws, found) <= Fraction(self.budget):
                 return QueryNoise(laws=laws, shares=shares, is_bound=not found.is_exact)
-            scales = [math.nextafter(scale * (1 + widening * 2.0**-52), math.inf) for scale in scales]
+            scales = [
+                math.nextafter(scale * (1 + widening * 2.0**-52), math.inf) for scale in scales
+            ]
         raise ArgumentError(
             f"the noise scales for a budget of {self.budget!r} must keep to it by OpenDP's own maps, but do not; "
             "choose a budget or shares nearer to one."
@@ -269,12 +307,16 @@ class _Stack:
         given = {"norm": self.norm, "adjacency": self.adjacency, "at_most": self.at_most}
         return sensitivity(queries, self.model, scales=scales, **given)
 
-    def _promised(self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity) -> Fraction:
+    def _promised(
+        self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity
+    ) -> Fraction:
         """Return the privacy loss by OpenDP's maps, for the neighbors that the stacked answers distinguish best."""
         bound = [query.bind(self.model) for query in self.queries]
         total = Fraction(0)
         for one, law in zip(moves(bound, found.neighbours), laws, strict=True):
             power = int((np.abs(one * (self.at_most or 1)) ** self.norm).sum())
             if power:
-                total += Fraction(law.measurement().map(power if self.norm == 1 else root_up(power)))
+                total += Fraction(
+                    law.measurement().map(power if self.norm == 1 else root_up(power))
+                )
         return total

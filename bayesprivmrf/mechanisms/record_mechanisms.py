@@ -87,14 +87,17 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
         )
 
     @final
-    def _with_cliques(self, network: DiscreteMarkovNetwork | ModelSpecification) -> ModelSpecification:
+    def _with_cliques(
+        self, network: DiscreteMarkovNetwork | ModelSpecification
+    ) -> ModelSpecification:
         """Return the declared model, after a check that it has cliques."""
         specification = ModelSpecification.from_pgmpy(network)
-        remedy = (
-            "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)"
+        remedy = "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)"
+        must = "be given a network with cliques"
+        got = "one that declares none"
+        require(
+            specification.cliques_declared, type(self).__name__, must, got, remedy, error=ModelError
         )
-        must, got = "be given a network with cliques", "one that declares none"
-        require(specification.cliques_declared, type(self).__name__, must, got, remedy, error=ModelError)
         must = "have at least one variable"
         require(specification.cliques, "network", must, "none", "declare one", error=ModelError)
         return specification
@@ -102,7 +105,8 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
     @final
     def _require_plain(self, specification: ModelSpecification) -> None:
         """Refuse a model of one variable, or with impossible cells or parameters that cells share."""
-        name, variables = type(self).__name__, len(specification.domain.variables)
+        name = type(self).__name__
+        variables = len(specification.domain.variables)
         must = "be given at least two variables"
         require(variables > 1, name, must, variables, "declare more", error=ModelError)
         # each coupling is learned separately
@@ -130,7 +134,14 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
 def require_records(records: int) -> None:
     """Refuse data without records if the number of records is public."""
     must = "have at least one record under replace-one neighbors, where their number is public"
-    require(records, "data", must, "none", "use add-or-remove-one to protect the number too", error=DataError)
+    require(
+        records,
+        "data",
+        must,
+        "none",
+        "use add-or-remove-one to protect the number too",
+        error=DataError,
+    )
 
 
 class FrozenMapping[K, V](Mapping[K, V]):
@@ -235,15 +246,19 @@ class LearningPlan[MapT](RecordPlan):
         """Declared rules for merging states: their order, and the states for missing and undeclared values."""
         redirected = (self.missing, self.other)
         apart = {
-            v: {codes[v] for codes in redirected if v in codes} for v in self.specification.domain.variables
+            v: {codes[v] for codes in redirected if v in codes}
+            for v in self.specification.domain.variables
         }
         return tuple(
-            MergeRule(is_ordered=v in self.ordered, apart=tuple(sorted(codes))) for v, codes in apart.items()
+            MergeRule(is_ordered=v in self.ordered, apart=tuple(sorted(codes)))
+            for v, codes in apart.items()
         )
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], CodedRecords, ReleaseT]):
+class LearningMechanism[MapT, ReleaseT](
+    RecordMechanism[LearningPlan[MapT], CodedRecords, ReleaseT]
+):
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
     A subclass supplies `_map`, `_outlays` and `_randomise`. Its `needs_total` is True if some step depends on the
@@ -270,20 +285,31 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
         super().__post_init__()
         self._keep(rho=positive_finite("rho", self.rho))
 
-    def _preview(self, plan: LearningPlan[MapT], total: float | None) -> tuple[pd.DataFrame, list[str]]:
+    def _preview(
+        self, plan: LearningPlan[MapT], total: float | None
+    ) -> tuple[pd.DataFrame, list[str]]:
         outlays = self._outlays(plan, total)
-        problem = None if total is None else self._hidden(outlays, about(total))
+        if total is None:
+            problem = None
+        else:
+            problem = self._hidden(outlays, about(total))
         return outlay_preview(outlays, total), [] if problem is None else [problem]
 
     def _total_outlay(self, plan: LearningPlan[MapT]) -> list[Outlay]:
         """Return the number of records as a step of a release, if it is measured with noise."""
-        law, rho = plan.total_noise, TOTAL_SHARE * self.rho
-        return [] if law is None else [noisy_sums("number of records", rho, 1, law, copies=1)]
+        law = plan.total_noise
+        rho = TOTAL_SHARE * self.rho
+        if law is None:
+            return []
+        return [noisy_sums("number of records", rho, 1, law, copies=1)]
 
     @final
     def _warn(self, plan: LearningPlan[MapT], total: float | None) -> None:
         """Warn, from `_randomise`, if the noise hides nearly all couplings at a released number of records."""
-        problem = None if total is None else self._hidden(self._outlays(plan, total), about(total))
+        if total is None:
+            problem = None
+        else:
+            problem = self._hidden(self._outlays(plan, total), about(total))
         if problem is not None:
             warn_without_raising(problem)
 
@@ -293,7 +319,10 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
         if not size > LARGEST_HIDDEN and not also:
             return None
         # a coupling of 5 nats is nearly a deterministic relation of two variables
-        below = f"below about {size:.2g} nats" if size < 5 else "of any size"
+        if size < 5:
+            below = f"below about {size:.2g} nats"
+        else:
+            below = "of any size"
         return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
@@ -303,16 +332,20 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
 
     @final
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> LearningPlan[MapT]:
-        specification, ordered = ModelSpecification.from_pgmpy(network), frozenset[Variable]()
+        specification = ModelSpecification.from_pgmpy(network)
+        ordered = frozenset[Variable]()
         if self._knows_order:  # the scores give the order of the states, and restrict nothing
             ordered = frozenset(one.variable for one in specification.ordinal)
             specification = replace(specification, ordinal=())
         self._require_plain(specification)
-        learning, law = self.rho, None
+        learning = self.rho
+        law = None
         if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE and self.needs_total:
             (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
             # both parts add up to no more than rho
-            learning = math.nextafter(float(Fraction(self.rho) - Fraction(TOTAL_SHARE * self.rho)), 0.0)
+            learning = math.nextafter(
+                float(Fraction(self.rho) - Fraction(TOTAL_SHARE * self.rho)), 0.0
+            )
         plan: LearningPlan[Any] = LearningPlan(
             **self._declared(specification),
             learning=learning,
@@ -332,13 +365,17 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
         """Return n if it is public, else a noisy n of at least 1, or ``None`` if it was not measured."""
         if plan.total_noise is not None:
             return float(max(source.add(np.array([records.records]), plan.total_noise)[0], 1))
-        return float(records.records) if plan.is_total_public else None
+        if plan.is_total_public:
+            return float(records.records)
+        return None
 
     def _guarantee(self, plan: LearningPlan[MapT]) -> PrivacyGuarantee | None:
         return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency)
 
     @final
-    def _read(self, plan: LearningPlan[MapT], data: Any, count: Hashable | None = None) -> CodedRecords:
+    def _read(
+        self, plan: LearningPlan[MapT], data: Any, count: Hashable | None = None
+    ) -> CodedRecords:
         records = self._records(plan, data, count)
         if self.adjacency is Adjacency.REPLACE_ONE:
             require_records(records.records)
@@ -356,7 +393,12 @@ def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
 
 
 def noisy_sums(
-    step: str, rho: float, count: int, law: NoiseDistribution, copies: int, smallest: float | None = None
+    step: str,
+    rho: float,
+    count: int,
+    law: NoiseDistribution,
+    copies: int,
+    smallest: float | None = None,
 ) -> Outlay:
     """Return a step of a preview that measures sums with noise of one distribution.
 
@@ -369,6 +411,7 @@ def noisy_sums(
     smallest
         About the smallest coupling that the noise would not hide.
     """
-    deviation, draws = law.standard_deviation, (Sums(law=law, copies=copies),)
+    deviation = law.standard_deviation
+    draws = (Sums(law=law, copies=copies),)
     outlay = Outlay(step=step, rho=rho, count=count, noise_sd=deviation, draws=draws)
     return replace(outlay, smallest_coupling=smallest)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
-from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
+from bayesprivmrf.checks import (
+    one_of,
+    positive_finite,
+    probability,
+    require,
+    require_memory,
+    whole_number,
+)
 from bayesprivmrf.learning.structure.dependence_graph import (
     THRESHOLDS,
     graphs_to_choose,
@@ -144,18 +151,25 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "tree":
             for name in ("threshold", "given", "order"):
-                given, must = getattr(self, name), "be left out for a tree"
+                given = getattr(self, name)
+                must = "be left out for a tree"
                 require(given is None, name, must, given, "take structure='graph'")
             return
-        given, order = 2 if self.given is None else self.given, 2 if self.order is None else self.order
-        threshold = 0.1 if self.threshold is None else self.threshold
+        given = 2 if self.given is None else self.given
+        order = 2 if self.order is None else self.order
+        if self.threshold is None:
+            threshold = 0.1
+        else:
+            threshold = self.threshold
         if isinstance(threshold, str):
             must = f"be a number from 1/{UNIT} to 2, or 'gap'"
             require(threshold == "gap", "threshold", must, repr(threshold), "take 0.1, or 'gap'")
         else:
             threshold = positive_finite("threshold", threshold)
             must = f"be at least 1/{UNIT} and below 2, which no dependence reaches"
-            require(1 <= round(threshold * UNIT) < 2 * UNIT, "threshold", must, threshold, "take 0.1")
+            require(
+                1 <= round(threshold * UNIT) < 2 * UNIT, "threshold", must, threshold, "take 0.1"
+            )
         self._keep(
             threshold=threshold,
             given=whole_number("given", given, 0, 2, remedy="condition on two variables at most"),
@@ -167,7 +181,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         self._require_plain(specification)
         # arrays of all pairs of states; for a graph one more for each two states of a pair
         most = max(specification.cardinalities)
-        arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
+        if self.order is None:
+            arrays = 7 * 8
+        else:
+            arrays = 2 * 4 * most**self.order
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
@@ -187,9 +204,13 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
     def _outlays(self, plan: StructurePlan, total: float | None) -> list[Outlay]:
-        spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
+        if plan.choice is None:
+            spent = 0.0
+        else:
+            spent = _CHOOSING * self.epsilon
         deviation = plan.law.standard_deviation
-        rest, noise = self.epsilon - spent, (Sums(law=plan.law, copies=1),)
+        rest = self.epsilon - spent
+        noise = (Sums(law=plan.law, copies=1),)
         answers = (StableAnswers(law=plan.law, threshold=plan.needed),)
         steps = [
             Outlay(step="noisy distance", epsilon=rest, count=1, noise_sd=deviation, draws=noise),
@@ -208,7 +229,9 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         most = largest_distance(plan.law, plan.needed)
         return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
 
-    def _answers(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> ExactGraphs:
+    def _answers(
+        self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int
+    ) -> ExactGraphs:
         records = (codes, counts, plan.specification.cardinalities, self.adjacency)
         if self.threshold is None or self.given is None or self.order is None:
             return ExactGraphs(graphs=(stable_tree(*records),))
@@ -221,7 +244,8 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     def _randomise(
         self, plan: StructurePlan, exact: ExactGraphs, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
-        place, threshold = 0, self.threshold
+        place = 0
+        threshold = self.threshold
         if plan.choice is not None and exact.clearness is not None:
             place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
             threshold = THRESHOLDS[place] / UNIT

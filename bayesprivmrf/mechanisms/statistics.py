@@ -122,7 +122,9 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseDistribution, ...]:
         """Return the integer noise distribution of each measured table."""
 
-    def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
+    def _query_noise(
+        self, specification: ModelSpecification, queries: tuple[Query, ...]
+    ) -> QueryNoise:
         """Return the integer noise distribution of each query's answers; without this hook, queries are refused."""
         raise ArgumentError(
             f"`queries` must be left out of {type(self).__name__}, which measures the declared tables; use "
@@ -135,14 +137,18 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings; newer settings are included only if given, so that other files do not change."""
-        newer = {name for name in ("queries", "person", "at_most", "grid") if getattr(self, name) is None}
+        newer = {
+            name for name in ("queries", "person", "at_most", "grid") if getattr(self, name) is None
+        }
         return {name: value for name, value in super()._settings().items() if name not in newer}
 
     @property
     @final
     def unit(self) -> str:
         """Unit of the guarantee: ``"record"``, or ``"person"`` where `person` is given."""
-        return "record" if self.person is None else "person"
+        if self.person is None:
+            return "record"
+        return "person"
 
     @property
     def _knows_total(self) -> bool:
@@ -153,13 +159,17 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     @final
     def contribution(self) -> int | None:
         """Multiple of a record's influence that a person has: `grid`, or else `at_most`; None for records."""
-        return self.at_most if self.grid is None else self.grid
+        if self.grid is None:
+            return self.at_most
+        return self.grid
 
     @property
     @final
     def l1_sensitivity(self) -> int:
         """L1 sensitivity of one table: 1, or 2 under replace-one; times `contribution`."""
-        return (self.contribution or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
+        return (self.contribution or 1) * (
+            1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+        )
 
     @property
     @final
@@ -171,7 +181,9 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         return math.nextafter(math.sqrt(2 * most**2), math.inf)
 
     def _preview(self, plan: StatisticsPlan, total: float | None) -> tuple[pd.DataFrame, list[str]]:
-        knows_total, noise, problems = self._knows_total, plan.noise, []
+        knows_total = self._knows_total
+        noise = plan.noise
+        problems = []
         if plan.queries is None:
             frame = noise_preview(plan.specification, noise, total)
         else:
@@ -180,8 +192,13 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             if hasattr(self, "weights"):
                 even = replace(self, weights=(1.0,) * len(plan.queries))  # type: ignore[call-arg]
             laws = even._query_noise(plan.specification, self.queries).laws
-            shares = None if plan.query_noise is None else plan.query_noise.shares
-            frame = query_preview(plan.queries, noise, shares, laws, knows_total=knows_total, total=total)
+            if plan.query_noise is None:
+                shares = None
+            else:
+                shares = plan.query_noise.shares
+            frame = query_preview(
+                plan.queries, noise, shares, laws, knows_total=knows_total, total=total
+            )
             if getattr(self, "weights", None) is None:
                 problems = starved_queries(frame)
         if any(law.kernel is None for law in noise):
@@ -213,25 +230,44 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @final
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StatisticsPlan:
-        specification, name = self._with_cliques(network), type(self).__name__
-        is_measured = self.person is not None and str(self.person) in map(str, specification.domain.variables)
+        specification = self._with_cliques(network)
+        name = type(self).__name__
+        is_measured = self.person is not None and str(self.person) in map(
+            str, specification.domain.variables
+        )
         remedy = "leave it out of the model, because it identifies persons and is not measured"
-        require(not is_measured, "person", "name a column that is no declared variable", self.person, remedy)
+        require(
+            not is_measured,
+            "person",
+            "name a column that is no declared variable",
+            self.person,
+            remedy,
+        )
         warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = of_units = None
         if self.queries is None:
-            what, hook, given = "table", "_noise", self._noise(specification)
+            what = "table"
+            hook = "_noise"
+            given = self._noise(specification)
         else:
-            measured, queries = self.queries, bound_queries(self.queries, specification)
+            measured = self.queries
+            queries = bound_queries(self.queries, specification)
             if self.grid is not None:
                 several = [times(one, self.grid) for one in queries]
-                of_units, queries = queries, bound_queries(several, specification)
+                of_units = queries
+                queries = bound_queries(several, specification)
             query_noise = self._query_noise(specification, tuple(self.queries))
-            what, hook, given = "query", "_query_noise", query_noise.laws
+            what = "query"
+            hook = "_query_noise"
+            given = query_noise.laws
         # hooks of other packages may return anything
         is_list = isinstance(given, list | tuple)
-        noise, got = tuple(given) if is_list else (), len(given) if is_list else f"a {type(given).__name__}"
+        noise = tuple(given) if is_list else ()
+        if is_list:
+            got = len(given)
+        else:
+            got = f"a {type(given).__name__}"
         must = f"give a tuple of noise distributions, one for each of {len(measured)}"
         require(len(noise) == len(measured), name, must, got, f"correct its `{hook}`")
         for place, law in enumerate(noise):
@@ -264,13 +300,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
-        promised, name = self._promise(plan.specification), type(self).__name__
-        if isinstance(promised, PrivacyGuarantee):  # anything else but None is what `_promised` refuses
+        promised = self._promise(plan.specification)
+        name = type(self).__name__
+        if isinstance(
+            promised, PrivacyGuarantee
+        ):  # anything else but None is what `_promised` refuses
             must = f"give a guarantee for {self.adjacency.value} neighbors that differ in a {self.unit}"
             got = f"one for {promised.adjacency.value} and a {promised.unit}"
-            remedy = (
-                "scale its noise by `l1_sensitivity`, and state `adjacency=self.adjacency, unit=self.unit`"
-            )
+            remedy = "scale its noise by `l1_sensitivity`, and state `adjacency=self.adjacency, unit=self.unit`"
             is_right = promised.adjacency is self.adjacency and promised.unit == self.unit
             require(is_right, name, must, got, remedy, error=PrivacyError)
         return promised
@@ -280,23 +317,36 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         rows: Persons | Counts | None = Counts.of(count, plan.specification.domain.variables)
         if self.person is not None and self.at_most is not None:
             # each record of a frequency table is a different person
-            must, remedy = "not be given together", "leave out one of the two"
-            require(count is None, "`count` and `person`", must, f"{count!r} and {self.person!r}", remedy)
+            must = "not be given together"
+            remedy = "leave out one of the two"
+            require(
+                count is None,
+                "`count` and `person`",
+                must,
+                f"{count!r} and {self.person!r}",
+                remedy,
+            )
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
-        counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)
+        counts = count_tables(
+            plan.specification, data, missing=plan.missing, other=plan.other, rows=rows
+        )
         if self._knows_total:
             require_records(counts.records)
         largest = max(map(largest_weight, plan.of_units or plan.queries or ()), default=0)
-        is_small, what = counts.records * largest <= LARGEST_ANSWER, "the answers to `queries`"
+        is_small = counts.records * largest <= LARGEST_ANSWER
+        what = "the answers to `queries`"
         remedy = "take smaller weights, and read the answers in the coarser unit"
-        require(is_small, what, "be whole numbers of 64 bits", "larger ones", remedy, error=DataError)
+        require(
+            is_small, what, "be whole numbers of 64 bits", "larger ones", remedy, error=DataError
+        )
         return counts
 
     @final
     def _randomise(
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
-        offsets, answers = plan.offsets, plan.answers(exact.flat)
+        offsets = plan.offsets
+        answers = plan.answers(exact.flat)
         # grouped by class and fields, whatever the distributions' own equality says
         measured_of: dict[str, tuple[NoiseDistribution, list[int]]] = {}
         for position, law in enumerate(plan.noise):
@@ -307,16 +357,20 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             noisy[cells] = source.add(answers[cells], law)
         if plan.is_public_zero is not None:
             noisy[plan.is_public_zero] = 0
-        rows = (
-            None
-            if self.at_most is None
-            else PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
-        )
-        total = exact.records if self._knows_total else None
+        if self.at_most is None:
+            rows = None
+        else:
+            rows = PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
+        if self._knows_total:
+            total = exact.records
+        else:
+            total = None
         release = plan.released(noisy, total=total, person_rows=rows, **stamp.fields)
         # from here on, only the release is used
         about = release.estimated_total
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
-            for problem in plan.drowned(about, "the number of records that the release itself suggests"):
+            for problem in plan.drowned(
+                about, "the number of records that the release itself suggests"
+            ):
                 warn_without_raising(problem)
         return release

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import is_labeled, positive_finite, require, whole_number
-from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError, warn_caller
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DeclarationWarning,
+    ModelError,
+    ModelTooLargeError,
+    warn_caller,
+)
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
 from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan
@@ -53,7 +59,9 @@ class StatisticsPlan(RecordPlan):
         """Return the exact answers from the counts of all cells: whole numbers, shape (offsets[-1],)."""
         if self.queries is None:
             return counts
-        return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])
+        return np.concatenate(
+            [query.in_cliques @ counts for query in self.of_units or self.queries]
+        )
 
     @cached_property
     def is_public_zero(self) -> np.ndarray | None:
@@ -68,23 +76,30 @@ class StatisticsPlan(RecordPlan):
         """Return the release of noisy tables or of noisy answers."""
         model = self.specification
         if self.queries is None:
-            return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=self.noise, **stamp)
+            return NoisyStatistics(
+                specification=model, tables=model.tables(noisy), noise=self.noise, **stamp
+            )
         parts = np.split(noisy, self.offsets[1:-1])
         given = zip(self.queries, parts, self.noise, strict=True)
         measured = [Measurement(one.query, part, law) for one, part, law in given]
-        return NoisyStatistics(specification=model, measurements=measured, bound=self.queries, **stamp)
+        return NoisyStatistics(
+            specification=model, measurements=measured, bound=self.queries, **stamp
+        )
 
     @cached_property
     def deviations(self) -> tuple[float, ...]:
         """Forecast standard deviation of one answer to each query, from all answers together, records."""
         queries = tuple(query.query for query in self.queries or ())
-        return fitted_deviations(self.specification, queries, self.noise, knows_total=self.knows_total)
+        return fitted_deviations(
+            self.specification, queries, self.noise, knows_total=self.knows_total
+        )
 
     def drowned(self, total: float, what: str) -> list[str]:
         """Return a warning if the noise hides tables or answers at this number of records, which `what` describes."""
         if self.queries is None:
             drowned: Sequence[object] = drowned_tables(self.specification, self.noise, total)
-            problem, remedy = "an even cell in {} of {} tables", "declare fewer or smaller tables"
+            problem = "an even cell in {} of {} tables"
+            remedy = "declare fewer or smaller tables"
         else:
             drowned = drowned_queries(self.queries, self.deviations, total)
             problem = "the mean answer to {} of {} queries, even with all combined"
@@ -99,13 +114,16 @@ class StatisticsPlan(RecordPlan):
 
     def rehearse(self) -> None:
         """Make and serialize a release of zeros, so that queries that no release can hold are refused in advance."""
-        zeros, stamp = np.zeros(self.offsets[-1], dtype=np.int64), Provenance(mechanism="rehearsal")
+        zeros = np.zeros(self.offsets[-1], dtype=np.int64)
+        stamp = Provenance(mechanism="rehearsal")
         release = self.released(zeros, guarantee=None, provenance=stamp)
         # whatever `_randomise` needs later is computed here, before the charge
         _ = self.is_public_zero, self.deviations, release.estimated_total, release._content()
 
 
-def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:
+def bound_queries(
+    queries: Sequence[Query], specification: ModelSpecification
+) -> tuple[BoundQuery, ...]:
     """Return the queries bound to the model; an error names the query that does not fit."""
     bound = []
     for position, query in enumerate(queries):
@@ -113,14 +131,19 @@ def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -
         try:
             bound.append(query.bind(specification))
         except (ArgumentError, ModelError) as error:
-            raise type(error)(f"`{name}`, {query!r}, must fit the declared model: {error}") from None
+            raise type(error)(
+                f"`{name}`, {query!r}, must fit the declared model: {error}"
+            ) from None
         largest = largest_weight(bound[-1])
         remedy = "take smaller weights, and read the answers in the coarser unit"
         must = f"have weights of at most {LARGEST_WEIGHT:,}"
         require(largest <= LARGEST_WEIGHT, name, must, f"{largest:,}", remedy)
-    answers, must = sum(map(len, bound)), f"have at most {LARGEST_TABLE:,} answers together"
+    answers = sum(map(len, bound))
+    must = f"have at most {LARGEST_TABLE:,} answers together"
     remedy = "ask for fewer or coarser queries"
-    require(answers <= LARGEST_TABLE, "queries", must, f"{answers:,}", remedy, error=ModelTooLargeError)
+    require(
+        answers <= LARGEST_TABLE, "queries", must, f"{answers:,}", remedy, error=ModelTooLargeError
+    )
     return tuple(bound)
 
 
@@ -156,8 +179,13 @@ def starved_queries(frame: pd.DataFrame) -> list[str]:
     starved = np.flatnonzero(frame["forecast_sd"] > 2 * frame["even_forecast_sd"]).tolist()
     if not starved:
         return []
-    shown = ", ".join(f"`queries[{at}]`" for at in starved[:3]) + (", ..." if len(starved) > 3 else "")
-    even = [1.0] * len(frame) if len(frame) < 5 else "[1.0, ...]"
+    shown = ", ".join(f"`queries[{at}]`" for at in starved[:3]) + (
+        ", ..." if len(starved) > 3 else ""
+    )
+    if len(frame) < 5:
+        even = [1.0] * len(frame)
+    else:
+        even = "[1.0, ...]"
     return [
         f"the default `weights` give {len(starved)} of {len(frame)} queries so small a share of the budget that "
         f"their answers have more than twice the error of an even split ({shown}); compare `forecast_sd` with "
@@ -171,7 +199,8 @@ def checked_weights(
     """Return checked weights: a mapping from tuples of variables to numbers, or one number for each query."""
     if weights is None:
         return None
-    kind, remedy = f"a {type(weights).__name__}", "leave them out for equal shares"
+    kind = f"a {type(weights).__name__}"
+    remedy = "leave them out for equal shares"
     if queries is None:
         must = "be a mapping from clique to positive share"
         require(isinstance(weights, Mapping), "weights", must, kind, remedy)
@@ -179,7 +208,9 @@ def checked_weights(
         return FrozenMapping(
             {key: positive_finite(f"weights[{key!r}]", value) for key, value in keyed.items()}
         )
-    is_text = isinstance(weights, str | Set) or is_labeled(weights) or not isinstance(weights, Iterable)
+    is_text = (
+        isinstance(weights, str | Set) or is_labeled(weights) or not isinstance(weights, Iterable)
+    )
     must = "be one positive number for each of `queries`, in their order"
     require(not is_text, "weights", must, kind, "write a list")
     given = enumerate(listed("`weights`", weights))
@@ -209,7 +240,8 @@ def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]
     total = sum(by_scope.values())
     found = tuple(by_scope[frozenset(clique)] / total for clique in cliques)
     given = f"{min(by_scope.values())!r} in a sum of {total!r}"
-    must, remedy = "leave every table a share above zero", "choose weights nearer to one"
+    must = "leave every table a share above zero"
+    remedy = "choose weights nearer to one"
     require(min(found) > 0, "weights", must, given, remedy)
     return found
 
@@ -224,7 +256,11 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
     remedy = "write person='id', at_most=3, say"
     given = f"{person!r} and {at_most!r}"
     require(
-        (person is None) == (at_most is None), "`person` and `at_most`", "be given together", given, remedy
+        (person is None) == (at_most is None),
+        "`person` and `at_most`",
+        "be given together",
+        given,
+        remedy,
     )
     if person is None:
         return None
@@ -241,5 +277,7 @@ def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
     must = "be given with `person`, `at_most` and `queries`"
     remedy = "write queries=[queries.table(...)], say"
     require(at_most is not None and queries is not None, "grid", must, f"{grid!r} alone", remedy)
-    remedy = "a person with more rows than units would have no weight; 720720 divides by all of 1 to 16"
+    remedy = (
+        "a person with more rows than units would have no weight; 720720 divides by all of 1 to 16"
+    )
     return whole_number("grid", grid, at_most or 1, LARGEST_BOUND, remedy=remedy)

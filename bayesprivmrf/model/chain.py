@@ -121,7 +121,10 @@ def markov_chain(
     remedy = "order + 2 times make two steps; declare a shorter chain by its cliques"
     length = whole_number("length", length, order + 2, remedy=remedy)
     one_of("share", share, ("potentials", "transitions"))
-    times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
+    if names is None:
+        times = [f"x{t + 1}" for t in range(length)]
+    else:
+        times = listed("`names`", names)
     require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
     for name in times:
         require_name("each of `names`", name, ArgumentError)
@@ -136,9 +139,15 @@ def markov_chain(
         is_other = label_key(end) not in map(label_key, labels)
         require(is_other, "end", must, end)
         zeros = _after_end(times, labels, end)
-    labels = labels if end is None else [*labels, end]
+    if end is None:
+        labels = labels
+    else:
+        labels = [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
-    own = (tuple(times[:order]),) if share == "potentials" else ()
+    if share == "potentials":
+        own = (tuple(times[:order]),)
+    else:
+        own = ()
     model = ModelSpecification(
         domain=Domain.from_states(dict.fromkeys(times, labels)),
         cliques=(*own, *windows),
@@ -181,7 +190,9 @@ def chain_of(model: ModelSpecification) -> Chain:
     scopes = [frozenset(scope) for scope in model.cliques]
     is_whole = is_chain and set(map(frozenset, windows)) == set(scopes)
     must = "be a chain whose steps are tied, in the order of time"
-    require_fit(is_whole, "the model", must, "another", "declare it by markov_chain(states, length)")
+    require_fit(
+        is_whole, "the model", must, "another", "declare it by markov_chain(states, length)"
+    )
     times = [*windows[0], *(window[-1] for window in windows[1:])]
     return Chain(
         positions=tuple(map(model.domain.index, times)),

@@ -69,7 +69,9 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
         # every clique that contains this one contains its rarest variable
         rivals = min((holders[v] for v in clique), key=len)
         own = scopes[position]
-        if not any(own < scopes[other] or (own == scopes[other] and other < position) for other in rivals):
+        if not any(
+            own < scopes[other] or (own == scopes[other] and other < position) for other in rivals
+        ):
             kept.append(clique)
     return tuple(kept)
 
@@ -97,7 +99,10 @@ def checked_ties(
         different states; or a tied scope lies inside a clique that is not tied.
     """
     groups = [
-        [checked_clique(domain, scope, "a tied scope") for scope in listed("a group of `tied`", group)]
+        [
+            checked_clique(domain, scope, "a tied scope")
+            for scope in listed("a group of `tied`", group)
+        ]
         for group in listed("`tied`", ties)
     ]
     if not groups:
@@ -109,13 +114,16 @@ def checked_ties(
     for group in groups:
         require_fit(group, "a group of `tied`", "hold at least one scope", "an empty one")
         for scope in group:
-            is_known, must = frozenset(scope) in known, "be a declared clique"
+            is_known = frozenset(scope) in known
+            must = "be a declared clique"
             require_fit(is_known, f"the tied scope {scope!r}", must, "none", "add it to `cliques`")
             refuse_other_states(domain, group[0], scope, "tied scopes")
-        is_once, must = len(set(group)) == len(group), "hold each scope once, as it is written"
+        is_once = len(set(group)) == len(group)
+        must = "hold each scope once, as it is written"
         require_fit(is_once, "a group of `tied`", must, group)
         twice = [scope for scope in group if frozenset(scope) in seen]
-        must, seen_twice = "hold each scope in one group", f"{twice[:1]} in two groups"
+        must = "hold each scope in one group"
+        seen_twice = f"{twice[:1]} in two groups"
         require_fit(not twice, "tied", must, seen_twice, "merge the groups or leave it out of one")
         seen |= set(map(frozenset, group))
     # scopes that share a table; a group of one is a potential inside a tied clique
@@ -133,7 +141,8 @@ def checked_ties(
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
             what = f"the tied scope {scope!r}"
             must = "lie in tied cliques only, or the tie would have no effect"
-            above, remedy = f"{free[:1]} above it", "tie that clique too, or leave the scope out"
+            above = f"{free[:1]} above it"
+            remedy = "tie that clique too, or leave the scope out"
             require_fit(not free, what, must, above, remedy)
     return tuple(kept)
 
@@ -143,7 +152,9 @@ def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str)
     states = [[[*map(label_key, domain.states_of(v))] for v in scope] for scope in (first, other)]
     must = "have the same states in the same order, axis by axis as written"
     seen = f"others in {first!r} and {other!r}"
-    require_fit(states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out")
+    require_fit(
+        states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out"
+    )
 
 
 def consistent_projection(
@@ -176,7 +187,9 @@ def consistent_projection(
     """
     effects = Effects.of(cardinalities, scopes)
     sizes = [math.prod(cardinalities[v] for v in scope) for scope in scopes]
-    precision = np.repeat(np.ones(len(sizes)) if weights is None else np.asarray(weights, float), sizes)
+    precision = np.repeat(
+        np.ones(len(sizes)) if weights is None else np.asarray(weights, float), sizes
+    )
     # tables without effects, of sum one
     even = 1 / np.repeat(np.array(sizes, float), sizes)
     if total is None:
@@ -253,7 +266,8 @@ def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]
     """Yield minimal separators of two nodes, beginning at the first node; an empty one if there is no path."""
     import networkx as nx
 
-    near, border = {a}, set(graph[a])
+    near = {a}
+    border = set(graph[a])
     while b not in border:
         behind = nx.node_connected_component(graph.subgraph(set(graph) - near - border), b)
         separator = [v for v in border if not behind.isdisjoint(graph[v])]

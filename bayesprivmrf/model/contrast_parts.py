@@ -86,10 +86,13 @@ class Level:
 def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
     """Return the scores of ordered variables from the argument `ordinal` of `declare`: a list or a mapping."""
     if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
-        given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
-    items = (
-        given.items() if isinstance(given, Mapping) else [(v, "linear") for v in listed("`ordinal`", given)]
-    )
+        given = {
+            one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given
+        }
+    if isinstance(given, Mapping):
+        items = given.items()
+    else:
+        items = [(v, "linear") for v in listed("`ordinal`", given)]
     found: dict[Variable, Scores] = {}
     for name, form in items:
         variable = domain.variables[domain.index(name)]
@@ -97,15 +100,21 @@ def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
         is_pair = isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)}
         kind, values = form if is_pair else (form, None)
         if not isinstance(kind, str):
-            kind, values = "linear", kind
+            values = kind
+            kind = "linear"
         must = "be 'linear', 'smooth' or one number for each state"
         require_fit(kind in ("linear", "smooth"), f"`ordinal` of {variable!r}", must, repr(kind))
         what = f"the scores of {variable!r}"
         if is_labeled(values) or sides_of(values) is not None:
             values = aligned(what, values, [variable], [domain.states_of(variable)])
-        numbers = range(count) if values is None else listed(what, values)
+        if values is None:
+            numbers = range(count)
+        else:
+            numbers = listed(what, values)
         scores = _numbers(variable, numbers, count)
-        require_fit(variable not in found, "ordinal", "name each variable once", f"{variable!r} twice")
+        require_fit(
+            variable not in found, "ordinal", "name each variable once", f"{variable!r} twice"
+        )
         found[variable] = Scores(variable=variable, values=scores, is_smooth=kind == "smooth")
     return tuple(found[v] for v in domain.variables if v in found)
 
@@ -116,7 +125,8 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
     except (TypeError, ValueError):
         scores = np.full(1, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
-        steps, reach = np.diff(scores), scores[-1:] - scores[:1]
+        steps = np.diff(scores)
+        reach = scores[-1:] - scores[:1]
     is_right = scores.shape == (count,) and np.isfinite(reach).all() and (steps > 0).all()
     must = f"be {count} finite, ascending numbers, one for each state"
     remedy = "leave them out for 0, 1, 2, ..., or declare the states in their order"
@@ -131,14 +141,19 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         for one in given:
             nested.setdefault(one.variable, {})[one.name] = dict(enumerate(one.areas))
         is_once = sum(map(len, nested.values())) == len(given)
-        require_fit(is_once, "levels", "give different names to the levels of a variable", "one twice")
+        require_fit(
+            is_once, "levels", "give different names to the levels of a variable", "one twice"
+        )
         given = nested
     example = "{'block': {'tract': {'T1': ['B1', 'B2']}}}"
-    given = instance_of("levels", given, Mapping, f"be a mapping such as {example}", error=ModelError)
+    given = instance_of(
+        "levels", given, Mapping, f"be a mapping such as {example}", error=ModelError
+    )
     found = []
     for name, levels in given.items():
         variable = domain.variables[domain.index(name)]
-        what, must = f"`levels` of {variable!r}", "map names of levels to areas"
+        what = f"`levels` of {variable!r}"
+        must = "map names of levels to areas"
         instance_of(what, levels, Mapping, must, error=ModelError)
         is_clear = len({str(variable), *map(str, levels)}) == 1 + len(levels)
         must = "have names whose texts differ from each other and from the variable"
@@ -147,11 +162,15 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         for level, areas in levels.items():
             codes = _partition(domain, variable, level, areas)
             is_finer = len({*zip(coarser, codes, strict=True)}) == len(set(codes.tolist()))
-            must, seen = "lie inside one area of the level before", "an area across two"
+            must = "lie inside one area of the level before"
+            seen = "an area across two"
             remedy = "give the levels from the coarsest to the finest"
-            require_fit(is_finer, f"each area of the level {level!r} of {variable!r}", must, seen, remedy)
+            require_fit(
+                is_finer, f"each area of the level {level!r} of {variable!r}", must, seen, remedy
+            )
             # the next level must refine this one
-            coarser, states = codes, domain.states_of(variable)
+            coarser = codes
+            states = domain.states_of(variable)
             members = [np.flatnonzero(codes == k) for k in range(int(codes.max()) + 1)]
             groups = tuple(tuple(states[s] for s in area) for area in members)
             found.append(Level(variable=variable, name=str(level), areas=groups))
@@ -160,24 +179,31 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
 
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
     """Return the number of each state's area, shape (states,)."""
-    what, seen = f"the level {level!r} of {variable!r}", type(areas).__name__
+    what = f"the level {level!r} of {variable!r}"
+    seen = type(areas).__name__
     remedy = f"write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where 'region' is the level's name"
     is_map = isinstance(areas, Mapping) and areas
     require_fit(is_map, what, "map each larger area to its states", seen, remedy)
     remedy = "map each larger area to a list of its states, not a state to its area"
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
-        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)]
+        members = [
+            domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)
+        ]
         is_new = members and not (codes[members] >= 0).any() and len(set(members)) == len(members)
         seen = f"the area {area!r}, which is empty or repeats a state"
         require_fit(is_new, what, "have every state in exactly one area", seen)
         codes[members] = place
-    missing = [label for label, code in zip(domain.states_of(variable), codes, strict=True) if code < 0]
+    missing = [
+        label for label, code in zip(domain.states_of(variable), codes, strict=True) if code < 0
+    ]
     require_fit(not missing, what, "have every state in one area", f"none for {missing[:1]}")
     return codes
 
 
-def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+def parts_of(
+    model: ModelSpecification, variable: int
+) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
@@ -193,7 +219,8 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
         Name of each part and its orthonormal basis in Helmert's coordinates, shape (K - 1, d). A single part has the
         name "".
     """
-    domain, name = model.domain, model.domain.variables[variable]
+    domain = model.domain
+    name = model.domain.variables[variable]
     count = model.cardinalities[variable]
     whole = {"": np.eye(count - 1)}
     if name == model.waves:
@@ -212,7 +239,10 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
         return whole, {"": line[:, np.newaxis]}
     # the line first, then an orthonormal basis of the rest
     basis = np.linalg.qr(np.column_stack([line, np.eye(count - 1)]))[0]
-    rest = {"rest": basis[:, 1 : count - 1]} if count > 2 else {}
+    if count > 2:
+        rest = {"rest": basis[:, 1 : count - 1]}
+    else:
+        rest = {}
     return whole, {"linear": line[:, np.newaxis]} | rest
 
 
@@ -220,7 +250,8 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
     """Return orthonormal bases of the contrasts that each level adds; the states themselves are the last level."""
     variable = levels[0].variable
     count = len(domain.states_of(variable))
-    known, parts = np.ones((count, 1)), {}
+    known = np.ones((count, 1))
+    parts = {}
     indicators = {level.name: np.zeros((count, len(level.areas))) for level in levels}
     for level in levels:
         for place, area in enumerate(level.areas):
@@ -228,7 +259,9 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
         # the level adds the part of its indicators that is orthogonal to all coarser levels
         coarser = np.linalg.qr(known)[0]
-        left, sizes, _ = np.linalg.svd(columns - coarser @ (coarser.T @ columns), full_matrices=False)
+        left, sizes, _ = np.linalg.svd(
+            columns - coarser @ (coarser.T @ columns), full_matrices=False
+        )
         new = left[:, sizes > 1e-9]
         if new.shape[1]:
             parts[name] = contrasts(count).T @ new

@@ -138,7 +138,8 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
     cliques = content.get("cliques")
     is_there = isinstance(variables, Mapping) and variables
     require_fit(is_there, "a model file", "have at least one table [variables.NAME]", "none")
-    must, remedy = f"have at most {_MOST_VARIABLES:,} variables", "declare a larger model in Python"
+    must = f"have at most {_MOST_VARIABLES:,} variables"
+    remedy = "declare a larger model in Python"
     require_fit(len(variables) <= _MOST_VARIABLES, "a model file", must, len(variables), remedy)
     rules = {variable: _rule(variable, table) for variable, table in variables.items()}
     domain = Domain.from_states({variable: rule.states for variable, rule in rules.items()})
@@ -146,7 +147,9 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
     require_fit(is_list, "cliques", "be a list of lists of variable names", cliques)
     zeros = content.get("impossible", [])
     are_tables = isinstance(zeros, list) and all(isinstance(zero, Mapping) for zero in zeros)
-    require_fit(are_tables, "impossible", "be tables [[impossible]] of the form variable = state", zeros)
+    require_fit(
+        are_tables, "impossible", "be tables [[impossible]] of the form variable = state", zeros
+    )
     specification = ModelSpecification(
         domain=domain,
         cliques=tuple((v,) for v in domain.variables) if cliques is None else tuple(cliques),
@@ -154,7 +157,9 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
         cliques_declared=cliques is not None,
     )
     warn_of_dropped(specification, cliques or ())
-    return Declaration(title=str(content.get("title", "")), specification=specification, rules=rules)
+    return Declaration(
+        title=str(content.get("title", "")), specification=specification, rules=rules
+    )
 
 
 def _rule(variable: str, table: Any) -> RecodingRule:
@@ -167,14 +172,24 @@ def _rule(variable: str, table: Any) -> RecodingRule:
     states = table.get("states")
     is_list = isinstance(states, list) and states
     require_fit(is_list, where, "list its `states`", states, "write states = ['no', 'yes']")
-    must, remedy = f"have at most {_MOST_STATES:,} `states`", "merge some, or declare the model in Python"
+    must = f"have at most {_MOST_STATES:,} `states`"
+    remedy = "merge some, or declare the model in Python"
     require_fit(len(states) <= _MOST_STATES, where, must, f"{len(states):,}", remedy)
     are_plain = all(isinstance(label, str | int | float | bool) for label in states)
-    require_fit(are_plain, f"the `states` of {where}", "be text, numbers or true and false", "others")
-    declared, catch_all = {label_key(label) for label in states}, set()
+    require_fit(
+        are_plain, f"the `states` of {where}", "be text, numbers or true and false", "others"
+    )
+    declared = {label_key(label) for label in states}
+    catch_all = set()
     for key in sorted({"missing", "other"} & table.keys()):
         is_state = _is_scalar(table[key]) and label_key(table[key]) in declared
-        require_fit(is_state, f"`{key}` of {where}", "be one of its states", table[key], "add it to `states`")
+        require_fit(
+            is_state,
+            f"`{key}` of {where}",
+            "be one of its states",
+            table[key],
+            "add it to `states`",
+        )
         catch_all.add(label_key(table[key]))
     is_mapped = "values" in table or "breaks" in table
     is_one = not ("values" in table and "breaks" in table)
@@ -197,33 +212,50 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     bin. Breaks are exact multiples of the decimal width, rounded once. The states of `missing` and `other` follow
     those of the bins.
     """
-    bins, what = table["bins"], f"`bins` of {where}"
+    bins = table["bins"]
+    what = f"`bins` of {where}"
     is_whole = isinstance(bins, Mapping) and bins.keys() == {"from", "to", "number"}
     require_fit(is_whole, what, "be { from = 0, to = 100, number = 20 }", bins)
     rivals = sorted({"states", "values", "breaks"} & table.keys())
     require_fit(not rivals, where, f"have `bins` or `{', '.join(rivals)}`", "both")
     number = bins["number"]
-    is_count = isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_STATES
+    is_count = (
+        isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_STATES
+    )
     require_fit(is_count, f"`number` of the {what}", f"be from 2 to {_MOST_STATES:,}", number)
     limits = []
     for key in ("from", "to"):
         # far below the largest float, so that differences and multiples are finite
         is_number = _is_number(bins[key]) and abs(bins[key]) < 1e300
         require_fit(is_number, f"`{key}` of the {what}", "be a finite number", bins[key])
-        limits.append(Fraction(repr(bins[key])))  # exactly as the file writes it, so that 0.1 is a tenth
+        limits.append(
+            Fraction(repr(bins[key]))
+        )  # exactly as the file writes it, so that 0.1 is a tenth
     start, stop = limits
-    require_fit(start < stop, what, "have `from` below `to`", f"from {bins['from']!r} to {bins['to']!r}")
+    require_fit(
+        start < stop, what, "have `from` below `to`", f"from {bins['from']!r} to {bins['to']!r}"
+    )
     breaks = [float(start + (stop - start) * k / number) for k in range(1, number)]
     ends = [f"{end:.15g}" for end in breaks]
     is_wide = len(set(ends)) == len(ends)
-    require_fit(is_wide, what, "be wide enough to be distinguished", f"{number:,} bins", "take fewer")
+    require_fit(
+        is_wide, what, "be wide enough to be distinguished", f"{number:,} bins", "take fewer"
+    )
     between = [f"{left} to {right}" for left, right in itertools.pairwise(ends)]
     own = dict.fromkeys(table[key] for key in ("missing", "other") if _is_scalar(table.get(key)))
-    return {**table, "states": [f"up to {ends[0]}", *between, f"above {ends[-1]}", *own], "breaks": breaks}
+    return {
+        **table,
+        "states": [f"up to {ends[0]}", *between, f"above {ends[-1]}", *own],
+        "breaks": breaks,
+    }
 
 
 def _values(where: str, values: Any, number: int) -> tuple[tuple[Label, ...], ...]:
-    what, got = f"`values` of {where}", len(values) if isinstance(values, list) else values
+    what = f"`values` of {where}"
+    if isinstance(values, list):
+        got = len(values)
+    else:
+        got = values
     must = f"hold one entry for each of its {number} states (those of `missing` and `other` not counted)"
     require_fit(isinstance(values, list) and len(values) == number, what, must, got)
     groups = tuple(tuple(value) if isinstance(value, list) else (value,) for value in values)
@@ -237,7 +269,9 @@ def _values(where: str, values: Any, number: int) -> tuple[tuple[Label, ...], ..
 
 def _breaks(where: str, breaks: Any, number: int) -> tuple[float, ...]:
     what = f"`breaks` of {where}"
-    are_numbers = isinstance(breaks, list) and all(_is_number(b) and math.isfinite(b) for b in breaks)
+    are_numbers = isinstance(breaks, list) and all(
+        _is_number(b) and math.isfinite(b) for b in breaks
+    )
     require_fit(are_numbers, what, "be a list of finite numbers", breaks)
     must = f"hold one number fewer than its {number} states (those of `missing` and `other` not counted)"
     require_fit(len(breaks) + 1 == number, what, must, len(breaks))
@@ -259,8 +293,14 @@ def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> No
         what = f"{where} has the key {key!r}, which"
         if key in {"queries", "weights"}:
             remedy = "remove it, and call the mechanism in Python"
-            raise ModelError(f"{what} is an argument of mechanisms and not part of a model file; {remedy}.")
+            raise ModelError(
+                f"{what} is an argument of mechanisms and not part of a model file; {remedy}."
+            )
         if key in _FILE_KEYS:
-            raise ModelError(f"{what} belongs to the file; put it above the first [variables...] table.")
+            raise ModelError(
+                f"{what} belongs to the file; put it above the first [variables...] table."
+            )
         hint = nearest(key, sorted(known))
-        raise ModelError(f"{what} is unknown; {hint and f'{hint} '}the known ones are {sorted(known)}.")
+        raise ModelError(
+            f"{what} is unknown; {hint and f'{hint} '}the known ones are {sorted(known)}."
+        )

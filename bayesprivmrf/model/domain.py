@@ -58,7 +58,9 @@ def other_form(label: Any) -> Any:
     midnight = datetime.datetime(label.year, label.month, label.day)
     if not isinstance(label, datetime.datetime):
         return midnight
-    return midnight.date() if label == midnight else None
+    if label == midnight:
+        return midnight.date()
+    return None
 
 
 def codes_by_key(states: Sequence[Any]) -> dict[tuple[bool, Any], int]:
@@ -88,8 +90,11 @@ def refuse_unwritten(what: str, label: Any) -> None:
     extended precision and spans of months, are lost in most data frames too.
     """
     for one in label if isinstance(label, tuple) else (label,):
-        seen, remedy = str(one), "declare its `.name`, and write that in the data"
-        require_fit(not isinstance(one, enum.Enum), what, "not be members of an enumeration", seen, remedy)
+        seen = str(one)
+        remedy = "declare its `.name`, and write that in the data"
+        require_fit(
+            not isinstance(one, enum.Enum), what, "not be members of an enumeration", seen, remedy
+        )
         seen = f"a {type(one).__name__}"
         remedy = "convert it to a float or to text, and write that in the data"
         must = "not be values that Python has no type for"
@@ -103,12 +108,15 @@ def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
     seen: dict[tuple[bool, Any], Any] = {}
     printed: dict[str, Any] = {}
     for label in labels:
-        key, text = label_key(label), str(label)
+        key = label_key(label)
+        text = str(label)
         pair = f"{seen.get(key, printed.get(text))!r} and {label!r}"
         same = f"{pair}, which are the same"
         require_fit(key not in seen, owner, f"not repeat a {what}", same, "declare it once")
         clash = f"{pair}, which both print as {text!r}"
-        require_fit(text not in printed, owner, f"have distinct {what}s when printed", clash, "rename one")
+        require_fit(
+            text not in printed, owner, f"have distinct {what}s when printed", clash, "rename one"
+        )
         seen[key] = printed[text] = label
 
 
@@ -146,14 +154,18 @@ class Domain:
     def __post_init__(self) -> None:
         for name in ("variables", "states"):
             object.__setattr__(self, name, tuple(listed(f"`{name}`", getattr(self, name))))
-        count, must = len(self.variables), "hold one sequence for each of the"
-        require_fit(len(self.states) == count, "states", f"{must} {count} variables", len(self.states))
+        count = len(self.variables)
+        must = "hold one sequence for each of the"
+        require_fit(
+            len(self.states) == count, "states", f"{must} {count} variables", len(self.states)
+        )
         for variable in self.variables:
             require_name("the names of variables", variable)
             refuse_unwritten("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
         states = [
-            tuple(listed(f"the states of {v!r}", s)) for v, s in zip(self.variables, self.states, strict=True)
+            tuple(listed(f"the states of {v!r}", s))
+            for v, s in zip(self.variables, self.states, strict=True)
         ]
         object.__setattr__(self, "states", tuple(states))
         for variable, labels in zip(self.variables, self.states, strict=True):
@@ -163,17 +175,22 @@ class Domain:
                 require_hashable(what, label)
                 refuse_unwritten(what, label)
                 must = "not include a missing value"
-                remedy = "declare a label such as 'missing' and name it in the mechanism's `missing=`"
+                remedy = (
+                    "declare a label such as 'missing' and name it in the mechanism's `missing=`"
+                )
                 require_fit(not is_missing(label), what, must, label, remedy)
             _refuse_collisions(labels, "state", f"the states of {variable!r}")
 
     @classmethod
     def from_states(cls, states: Mapping[Variable, Iterable[Label]]) -> Domain:
         """Return the domain of a mapping from each variable to its ordered states."""
-        instance_of("states", states, Mapping, "be a mapping from variable to its states", error=ModelError)
+        instance_of(
+            "states", states, Mapping, "be a mapping from variable to its states", error=ModelError
+        )
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
-            what, is_set = f"the states of {variable!r}", isinstance(labels, AbstractSet)
+            what = f"the states of {variable!r}"
+            is_set = isinstance(labels, AbstractSet)
             require_fit(not is_set, what, "be ordered", "a set", "write a list or a tuple")
             ordered.append(tuple(map(plain_label, listed(what, labels))))
         return cls(variables=tuple(states), states=tuple(ordered))
@@ -221,12 +238,18 @@ class Domain:
             # only a single value is shown, because anything else may be a column of records
             is_one = isinstance(label, str | bytes | bool | int | float)
             known = f"its declared states are {', '.join(map(repr, self.states_of(variable)))}"
-            shown = repr(label) if is_one else type(label).__name__
+            if is_one:
+                shown = repr(label)
+            else:
+                shown = type(label).__name__
             raise ModelError(f"variable {variable!r} has no state {shown}; {known}.") from None
 
 
 def listed(
-    what: str, values: Any, remedy: str = "write a list", error: type[BayesPrivMRFError] = ModelError
+    what: str,
+    values: Any,
+    remedy: str = "write a list",
+    error: type[BayesPrivMRFError] = ModelError,
 ) -> list[Any]:
     """Return the items of a sequence as a list; text and arrays without axes are refused."""
     try:
@@ -239,11 +262,18 @@ def listed(
 
 def asked_positions(domain: Domain, variables: Any) -> list[int]:
     """Return the positions of one variable or of several; a ModelError if there is none or one is repeated."""
-    is_one = isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
-    names = [variables] if is_one else listed("`variables`", variables)
+    is_one = (
+        isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
+    )
+    if is_one:
+        names = [variables]
+    else:
+        names = listed("`variables`", variables)
     require_fit(names, "variables", "name at least one variable", "none")
     positions = [domain.index(v) for v in names]
-    require_fit(len(set(positions)) == len(positions), "variables", "name each variable once", names)
+    require_fit(
+        len(set(positions)) == len(positions), "variables", "name each variable once", names
+    )
     return positions
 
 
@@ -263,7 +293,10 @@ def plain_label(label: Any) -> Any:
     if label.dtype.kind in "mM" and isinstance(plain, int):
         import pandas as pd
 
-        kind = pd.Timestamp if label.dtype.kind == "M" else pd.Timedelta
+        if label.dtype.kind == "M":
+            kind = pd.Timestamp
+        else:
+            kind = pd.Timedelta
         try:
             return kind(label)
         except ValueError:  # months and years have no length, and other times are too far away
@@ -291,7 +324,9 @@ def require_name(what: str, name: Any, error: type[BayesPrivMRFError] = ModelErr
     seen = f"a {type(name).__name__}"
     must = "be a value that equals a copy of itself"
     require(is_value or is_missing(name), what, must, seen, "use a tuple or a string", error=error)
-    require(not is_missing(name), what, "not be a missing value", str(name), "use text", error=error)
+    require(
+        not is_missing(name), what, "not be a missing value", str(name), "use text", error=error
+    )
 
 
 type Given = Mapping[Variable, Label | Collection[Label]]
@@ -360,7 +395,8 @@ def conditions(domain: Domain, given: Given | None, asked: Sequence[int]) -> Con
     instance_of("given", given, Mapping, "map variables to states", "write {variable: state}")
     coded = {domain.index(v): _codes(domain, v, states) for v, states in given.items()}
     for position in coded:
-        must, seen = "name other variables than those asked for", f"{domain.variables[position]!r} in both"
+        must = "name other variables than those asked for"
+        seen = f"{domain.variables[position]!r} in both"
         require_fit(position not in asked, "given", must, seen)
     return coded
 
@@ -378,7 +414,10 @@ def _codes(domain: Domain, variable: Variable, states: Any) -> tuple[int, ...]:
 
 def given_error(domain: Domain, given: Condition, where: str = "this model") -> ModelError:
     """Return the error for given states that cannot occur together."""
-    labels = {domain.variables[v]: [domain.states[v][code] for code in codes] for v, codes in given.items()}
+    labels = {
+        domain.variables[v]: [domain.states[v][code] for code in codes]
+        for v, codes in given.items()
+    }
     states = {variable: own[0] if len(own) == 1 else own for variable, own in labels.items()}
     return ModelError(
         f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
@@ -400,7 +439,11 @@ def share_given(table: np.ndarray, asked: int, given: Condition) -> np.ndarray |
     if not given:
         return table
     chosen = table
-    for codes in reversed(tuple(given.values())):  # the last axis first, so that the others keep their place
+    for codes in reversed(
+        tuple(given.values())
+    ):  # the last axis first, so that the others keep their place
         chosen = sum((chosen[..., code] for code in codes[1:]), start=chosen[..., codes[0]])
     mass = chosen.sum(axis=tuple(range(-asked, 0)), keepdims=True)
-    return chosen / mass if (mass > 0).all() else None
+    if (mass > 0).all():
+        return chosen / mass
+    return None

@@ -82,7 +82,9 @@ class Effects:
     _home: IntArray  # entry of b for each coordinate
     # each shape of a clique's table, and the cells of all cliques of that shape
     _groups: tuple[tuple[tuple[int, ...], IntArray], ...]
-    _matrices: tuple[Any, Any] | None  # the map and its transpose as sparse matrices, if they are faster
+    _matrices: (
+        tuple[Any, Any] | None
+    )  # the map and its transpose as sparse matrices, if they are faster
     matrix: Any = None
     _full: Effects | None = None  # the coordinates b; None if these are they
 
@@ -103,7 +105,9 @@ class Effects:
         >>> effects.subsets, effects.size
         (((0,), (1,), (0, 1)), 5)
         """
-        return built_effects(tuple(map(int, cardinalities)), tuple(tuple(map(int, each)) for each in scopes))
+        return built_effects(
+            tuple(map(int, cardinalities)), tuple(tuple(map(int, each)) for each in scopes)
+        )
 
     @property
     def size(self) -> int:
@@ -113,7 +117,9 @@ class Effects:
     @property
     def full(self) -> Effects:
         """Coordinates of the model without restrictions."""
-        return self if self._full is None else self._full
+        if self._full is None:
+            return self
+        return self._full
 
     @property
     def entry_cells(self) -> IntArray:
@@ -135,7 +141,9 @@ class Effects:
     def untied(self, beta: FloatArray) -> FloatArray:
         """Return the coordinates of the model without restrictions, shape (..., d) to (..., coordinates b)."""
         given = _checked("beta", beta, self.size)
-        return given if self.matrix is None else times_rows(self.matrix, given)
+        if self.matrix is None:
+            return given
+        return times_rows(self.matrix, given)
 
     def missed(self, potentials: FloatArray) -> float:
         """Return the largest deviation of b, for potentials of shape (cells,), from a model so restricted."""
@@ -164,7 +172,9 @@ class Effects:
             found = times_rows(self._matrices[1], given)
         else:
             found = self._transformed(given, transposed=True)[..., self._home]
-        return found if self.matrix is None else times_rows(self._transposed, found)
+        if self.matrix is None:
+            return found
+        return times_rows(self._transposed, found)
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
         """Return the coordinates of the distribution with given potentials.
@@ -184,8 +194,11 @@ class Effects:
             return self._solve(self._transposed @ self.full.coordinates(potentials))
         flat = _checked("potentials", potentials, self.cells)
         if not np.isfinite(flat).all():
-            raise ModelError("`potentials` must be finite; replace those of structural zeros first.")
-        lead, width = flat.shape[:-1], self.size + 1
+            raise ModelError(
+                "`potentials` must be finite; replace those of structural zeros first."
+            )
+        lead = flat.shape[:-1]
+        width = self.size + 1
         inner = self._transformed(flat, transposed=True) * self._mean
         # effects add up over the cliques that contain them; entries without an effect fall into the last bin
         places = self._member + width * np.arange(math.prod(lead))[:, np.newaxis]
@@ -208,11 +221,14 @@ class Effects:
         They are in the order of `full.subsets`, and sum to zero along each of their axes.
         """
         given = self.untied(beta)
-        lead, result = given.shape[:-1], []
+        lead = given.shape[:-1]
+        result = []
         for subset, start, stop in zip(
             self.full.subsets, self.full.offsets, self.full.offsets[1:], strict=False
         ):
-            table = given[..., start:stop].reshape(*lead, *(self.cardinalities[v] - 1 for v in subset))
+            table = given[..., start:stop].reshape(
+                *lead, *(self.cardinalities[v] - 1 for v in subset)
+            )
             for axis in range(len(lead), len(lead) + len(subset)):
                 moved = table.swapaxes(axis, -1)
                 moved = np.concatenate([np.zeros((*moved.shape[:-1], 1)), moved], axis=-1)
@@ -247,7 +263,9 @@ def contrasts(states: int) -> FloatArray:
     [[-0.707], [0.707]]
     """
     # a dense basis of 16,000 states takes 2 GiB
-    require_memory(f"the contrasts of {states:,} states", 8.0 * states**2, "declare fewer states", 2**31)
+    require_memory(
+        f"the contrasts of {states:,} states", 8.0 * states**2, "declare fewer states", 2**31
+    )
     basis = np.zeros((states, states - 1))
     for j in range(1, states):
         basis[:j, j - 1] = -1.0
@@ -309,7 +327,9 @@ def built_effects(cardinalities: Scope, scopes: tuple[Scope, ...]) -> Effects:
     effects = subsets_inside(cardinalities, scopes)[1:]
     sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in effects]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
-    member, mean = _members(cardinalities, scopes, dict(zip(effects, offsets, strict=False)), offsets[-1])
+    member, mean = _members(
+        cardinalities, scopes, dict(zip(effects, offsets, strict=False)), offsets[-1]
+    )
     # each effect is in the first clique that contains it
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
@@ -330,7 +350,9 @@ def built_effects(cardinalities: Scope, scopes: tuple[Scope, ...]) -> Effects:
     )
 
 
-def subsets_inside(cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]) -> tuple[Scope, ...]:
+def subsets_inside(
+    cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]
+) -> tuple[Scope, ...]:
     """Return the sets of variables inside some scope, ordered by size; variables of a single state are left out."""
     found: set[tuple[int, ...]] = {()}
     for scope in scopes:
@@ -342,11 +364,13 @@ def _members(
     cardinalities: Scope, scopes: tuple[Scope, ...], starts: dict[Scope, int], size: int
 ) -> tuple[IntArray, FloatArray]:
     """Return the coordinate of each entry of b, and the inverse of the number of cells in its mean."""
-    members, means = [np.zeros(0, int)], [np.zeros(0)]
+    members = [np.zeros(0, int)]
+    means = [np.zeros(0)]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
         # entries without an effect keep the number `size`
-        member, mean = np.full(shape, size), np.ones(shape)
+        member = np.full(shape, size)
+        mean = np.ones(shape)
         for axes in subsets(range(len(scope))):
             # index 0 of an axis is the mean over it, the others are its contrasts
             subset = tuple(sorted(scope[a] for a in axes))
@@ -371,12 +395,17 @@ def _groups(cardinalities: Scope, scopes: tuple[Scope, ...]) -> tuple[tuple[Scop
     return tuple((shape, np.concatenate(cells)) for shape, cells in found.items())
 
 
-def _matrices(cardinalities: Scope, scopes: tuple[Scope, ...], home: IntArray) -> tuple[Any, Any] | None:
+def _matrices(
+    cardinalities: Scope, scopes: tuple[Scope, ...], home: IntArray
+) -> tuple[Any, Any] | None:
     """Return the map as a sparse matrix with its transpose; None if it has too many entries."""
     from scipy import sparse
 
     shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
-    if not shapes or sum(math.prod((k * (k + 3) - 2) // 2 for k in shape) for shape in shapes) > _SPARSE:
+    if (
+        not shapes
+        or sum(math.prod((k * (k + 3) - 2) // 2 for k in shape) for shape in shapes) > _SPARSE
+    ):
         return None
     blocks = {}
     for shape in set(shapes):
@@ -399,5 +428,7 @@ def times_rows(matrix: Any, values: FloatArray) -> FloatArray:
 def _checked(name: str, values: FloatArray, size: int) -> FloatArray:
     array = np.asarray(values, dtype=float)
     if array.ndim == 0 or array.shape[-1] != size:
-        raise ModelError(f"`{name}` must have {size} entries along its last axis, got shape {array.shape}.")
+        raise ModelError(
+            f"`{name}` must have {size} entries along its last axis, got shape {array.shape}."
+        )
     return array

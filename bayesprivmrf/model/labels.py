@@ -36,7 +36,9 @@ from bayesprivmrf.model.domain import (
 
 # First format version that has each type in `_kinds`, listed apart because `_kinds` imports pandas
 _VERSIONS = {
-    **dict.fromkeys(("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"), 7),
+    **dict.fromkeys(
+        ("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"), 7
+    ),
     **dict.fromkeys(("timestamp", "time span", "period", "interval"), 7),
     **dict.fromkeys(("uuid", "complex"), 8),
 }
@@ -67,7 +69,9 @@ def labels(written: Any) -> tuple[Any, ...]:
 
 def positions(values: Any, size: int) -> tuple[int, ...]:
     """Return the distinct positions in a file's list, such as variables or states; each is below `size`."""
-    is_right = isinstance(values, list) and all(type(value) is int and 0 <= value < size for value in values)
+    is_right = isinstance(values, list) and all(
+        type(value) is int and 0 <= value < size for value in values
+    )
     if not is_right or len(set(values)) < len(values):
         raise ReleaseFileError(
             f"positions must be distinct whole numbers from 0 to {size - 1}, got {reprlib.repr(values)}"
@@ -79,24 +83,32 @@ def labels_version(content: Any) -> int:
     """Return the first format version that has all labels of a file's content; 0 if every version has them."""
     if isinstance(content, dict):
         own = _VERSIONS.get(_name_of(content) or "", 0)
-        return max(own, *map(labels_version, content.values())) if content else 0
+        if content:
+            return max(own, *map(labels_version, content.values()))
+        return 0
     if not isinstance(content, list):
         return 0
     is_plain = bool(content) and isinstance(content[0], int | float | str)
     # long lists of numbers need not be searched
     return max(
-        (labels_version(item) for item in content if not is_plain or isinstance(item, dict)), default=0
+        (labels_version(item) for item in content if not is_plain or isinstance(item, dict)),
+        default=0,
     )
 
 
 def _name_of(written: dict[str, Any]) -> str | None:
-    return next(iter(written)) if len(written) == 1 else None
+    if len(written) == 1:
+        return next(iter(written))
+    return None
 
 
 def _decoded(label: Any) -> Any:
     if isinstance(label, bool | int | float | str):
         return label
-    name = _name_of(label) if isinstance(label, dict) else None
+    if isinstance(label, dict):
+        name = _name_of(label)
+    else:
+        name = None
     if name == "tuple":
         return labels(label[name])
     for own, _, read in _kinds().values() if name in _VERSIONS else ():
@@ -182,7 +194,9 @@ def _in_zone(moment: Any, zone: str | None) -> Any:
         return moment
     if moment.tzinfo is None:
         raise ValueError("a moment in a zone must have an offset")
-    return moment.astimezone(zoneinfo.ZoneInfo(zone)) if zone in zoneinfo.available_timezones() else moment
+    if zone in zoneinfo.available_timezones():
+        return moment.astimezone(zoneinfo.ZoneInfo(zone))
+    return moment
 
 
 def aligned(
@@ -233,24 +247,41 @@ def aligned(
     [5, 3]
     """
     if isinstance(values, Mapping):
-        sides, raw = [_levels_of_cells(what, values, states)], list(values.values())
+        sides = [_levels_of_cells(what, values, states)]
+        raw = list(values.values())
     else:
-        sides, raw = sides_of(values), values
+        sides = sides_of(values)
+        raw = values
         if sides is not None:
             _refuse_columns_of_states(what, values, names or (), states)
             raw = np.asarray(values)
-            raw = raw.tolist() if raw.dtype.kind == "O" else raw
+            if raw.dtype.kind == "O":
+                raw = raw.tolist()
+            else:
+                raw = raw
         else:
             must = "be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells"
-            seen, remedy = f"a {type(values).__name__} of labeled values", "convert it to one of those"
+            seen = f"a {type(values).__name__} of labeled values"
+            remedy = "convert it to one of those"
             require_fit(not is_labeled(values), what, must, seen, remedy)
-    array, shape = read(what, raw), tuple(map(len, states))
+    array = read(what, raw)
+    shape = tuple(map(len, states))
     if sides is None:
-        require_fit(array.shape == shape, what, f"have shape {shape}, one axis per variable", array.shape)
+        require_fit(
+            array.shape == shape, what, f"have shape {shape}, one axis per variable", array.shape
+        )
         return array
-    require_fit(array.ndim == len(sides), what, "hold one value per cell", f"an array of shape {array.shape}")
-    if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):  # a frame of one column
-        sides, array = sides[:1], array[:, 0]
+    require_fit(
+        array.ndim == len(sides),
+        what,
+        "hold one value per cell",
+        f"an array of shape {array.shape}",
+    )
+    if (
+        len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states)
+    ):  # a frame of one column
+        sides = sides[:1]
+        array = array[:, 0]
     levels = [level for side in sides for level in side]
     places = _places(what, [name for name, _ in levels], names, len(states))
     used = iter(places)
@@ -262,10 +293,15 @@ def aligned(
             _codes(what, variable, array.shape[axis], labels, states[place])
             for variable, place, (_, labels) in zip(shown, own, side, strict=True)
         ]
-        cells = np.ravel_multi_index(codes, sizes) if len(side) > 1 else codes[0]
+        if len(side) > 1:
+            cells = np.ravel_multi_index(codes, sizes)
+        else:
+            cells = codes[0]
         order = np.argsort(cells, kind="stable")
         must = f"hold each state of {' and '.join(shown)} once, in every combination"
-        seen = f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations"
+        seen = (
+            f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations"
+        )
         is_each = np.array_equal(cells[order], np.arange(math.prod(sizes)))
         require_fit(is_each, what, must, seen, "add the missing ones, and sum entries that repeat")
         array = array.take(order, axis=axis)
@@ -279,21 +315,29 @@ def _refuse_columns_of_states(
     columns = list(getattr(values, "columns", ()))
     # numbers are names that pandas gives; counts may be named after the variable of their rows
     held = [v for v in names if isinstance(v, str) and v in columns and v not in values.index.names]
-    is_crosstab = any(set(columns) <= set(own) for own in states)  # a state may have the name of a variable
+    is_crosstab = any(
+        set(columns) <= set(own) for own in states
+    )  # a state may have the name of a variable
     must = f"have the states of {', '.join(map(repr, held))} as labels of its rows"
-    of_counts = " and take the column of its counts" if len(held) == len(names) else ""
+    if len(held) == len(names):
+        of_counts = " and take the column of its counts"
+    else:
+        of_counts = ""
     remedy = f"write `frame.set_index({held!r})`{of_counts}"
     require_fit(is_crosstab or not held, what, must, "them in a column", remedy)
 
 
-def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]) -> list[Any]:
+def _levels_of_cells(
+    what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]
+) -> list[Any]:
     """Return the levels of a mapping from cells, whose keys are tuples if there are several variables."""
     cells = list(values)
     if len(states) == 1:
         known = set(map(label_key, states[0]))
         is_single = [isinstance(c, tuple) and len(c) == 1 for c in cells]
         cells = [
-            c[0] if one and label_key(c) not in known else c for c, one in zip(cells, is_single, strict=True)
+            c[0] if one and label_key(c) not in known else c
+            for c, one in zip(cells, is_single, strict=True)
         ]
         return [(None, cells)]
     are_cells = all(isinstance(cell, tuple) and len(cell) == len(states) for cell in cells)
@@ -302,7 +346,9 @@ def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequ
     return [(None, [cell[place] for cell in cells]) for place in range(len(states))]
 
 
-def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, count: int) -> list[int]:
+def _places(
+    what: str, given: Sequence[Any], names: Sequence[Variable] | None, count: int
+) -> list[int]:
     """Return the position of the variable of each level."""
     # names from `pandas.crosstab` and xarray for axes without one
     generated = re.compile(r"(row|col|dim)_\d+")
@@ -311,7 +357,9 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
         known: dict[Any, int] = {str(name): place for place, name in enumerate(names)}
         known |= {label_key(name): place for place, name in enumerate(names)}
         for level, name in enumerate(given):
-            places[level] = known.get(label_key(name), known.get(name) if isinstance(name, str) else None)
+            places[level] = known.get(
+                label_key(name), known.get(name) if isinstance(name, str) else None
+            )
             is_unnamed = name is None or (isinstance(name, str) and generated.fullmatch(name))
             must = f"have axes named {', '.join(map(repr, names))}, or without names"
             is_known = places[level] is not None or is_unnamed
@@ -338,7 +386,8 @@ def _codes(
     codes = [declared.get(label_key(label)) for label in labels]
     if None in codes:
         unknown = labels[codes.index(None)]
-        seen, remedy = reprlib.repr(unknown), "relabel it, or leave it out"
+        seen = reprlib.repr(unknown)
+        remedy = "relabel it, or leave it out"
         if isinstance(labels, range):
             seen = "numbers from 0, by which pandas counts rows and columns"
             remedy = "set the index to the states, or give `.to_numpy()` in declared order"
@@ -353,7 +402,13 @@ def _codes(
 
 def is_total_name(label: Any) -> bool:
     """Return True for the usual names of a margin, such as "All" of ``crosstab(margins=True)``."""
-    return isinstance(label, str) and label.strip().casefold() in {"all", "total", "totals", "sum", "overall"}
+    return isinstance(label, str) and label.strip().casefold() in {
+        "all",
+        "total",
+        "totals",
+        "sum",
+        "overall",
+    }
 
 
 def is_fully_labeled(values: Any) -> bool:

@@ -55,7 +55,9 @@ class Monomials:
         _require_memory(sum(sizes), order)
         return cls(
             variables=variables,
-            levels=tuple(_rows(combinations(range(variables), k), k, size) for k, size in enumerate(sizes)),
+            levels=tuple(
+                _rows(combinations(range(variables), k), k, size) for k, size in enumerate(sizes)
+            ),
         )
 
     @classmethod
@@ -68,7 +70,9 @@ class Monomials:
             The sets would take more than 4 GiB.
         """
         scopes = [sorted(scope) for scope in scopes]
-        _require_memory(sum(math.comb(len(s), k) for s in scopes for k in range(1, order + 1)), order)
+        _require_memory(
+            sum(math.comb(len(s), k) for s in scopes for k in range(1, order + 1)), order
+        )
         levels = []
         for k in range(order + 1):
             inside = set(chain.from_iterable(combinations(scope, k) for scope in scopes))
@@ -91,9 +95,14 @@ class Monomials:
         ModelTooLargeError
             The monomials would take more than 4 GiB.
         """
-        for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
-            what, must = f"the variable {variable!r}", "have two states for products of -1 and +1"
-            require_fit(states == 2, what, must, states, "merge its states, or learn a pairwise model")
+        for variable, states in zip(
+            specification.domain.variables, specification.cardinalities, strict=True
+        ):
+            what = f"the variable {variable!r}"
+            must = "have two states for products of -1 and +1"
+            require_fit(
+                states == 2, what, must, states, "merge its states, or learn a pairwise model"
+            )
         p = len(specification.domain.variables)
         remedy = f"there are {p} variables; write 2 for pairs, 3 for triples"
         order = whole_number("order", order, 1, p, remedy=remedy)
@@ -119,7 +128,9 @@ class Monomials:
     @cached_property
     def is_complete(self) -> bool:
         """True if the family has all sets up to its order."""
-        return all(len(level) == math.comb(self.variables, k) for k, level in enumerate(self.levels))
+        return all(
+            len(level) == math.comb(self.variables, k) for k, level in enumerate(self.levels)
+        )
 
     @cached_property
     def positions(self) -> dict[tuple[int, ...], int]:
@@ -129,7 +140,9 @@ class Monomials:
     @cached_property
     def parents(self) -> tuple[IntArray, ...]:
         """Position of each set without its last variable among the sets of its size, for each size k above 0."""
-        below = [{tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[:-1]]
+        below = [
+            {tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[:-1]
+        ]
         return tuple(
             np.array([below[k][tuple(row)] for row in level[:, :-1].tolist()], dtype=np.int64)
             for k, level in enumerate(self.levels[1:])
@@ -164,15 +177,15 @@ class Monomials:
 
 
 def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:
-    rows = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=size * width).reshape(size, width)
+    rows = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=size * width).reshape(
+        size, width
+    )
     rows.flags.writeable = False
     return rows
 
 
 def _require_memory(size: int, order: int) -> None:
     what = f"the {size:,} monomials of order up to {order}"
-    each = (
-        400  # bytes: the tuple, its entry in the index of parents, a row of the arrays, a sum and its noise
-    )
+    each = 400  # bytes: the tuple, its entry in the index of parents, a row of the arrays, a sum and its noise
     remedy = "take a smaller order, or declare the cliques that matter"
     require_memory(what, size * each, remedy, MEMORY_LIMIT)

@@ -89,10 +89,15 @@ def declare(
     True
     """
     domain = Domain.from_states(states)
-    given = [(v,) for v in domain.variables] if cliques is None else listed("`cliques`", cliques)
+    if cliques is None:
+        given = [(v,) for v in domain.variables]
+    else:
+        given = listed("`cliques`", cliques)
     zeros = listed("`impossible`", impossible)
     for zero in zeros:
-        require_fit(isinstance(zero, Mapping), "impossible", "hold mappings from variable to state", zero)
+        require_fit(
+            isinstance(zero, Mapping), "impossible", "hold mappings from variable to state", zero
+        )
     model = ModelSpecification(
         domain=domain,
         cliques=tuple(given),
@@ -127,9 +132,14 @@ def read_network(
             own = list(found.setdefault(variable, labels))
             must = f"agree on the states of {variable!r} and their order"
             require_fit(own == list(labels), "the factors", must, f"{own!r} and {list(labels)!r}")
-    given = None if states is None else Domain.from_states(states)
+    if states is None:
+        given = None
+    else:
+        given = Domain.from_states(states)
     for variable in () if given is None else given.variables:
-        require_fit(variable in network.nodes, "states", "name nodes of the network", repr(variable))
+        require_fit(
+            variable in network.nodes, "states", "name nodes of the network", repr(variable)
+        )
         stated = given.states_of(variable)  # type: ignore[union-attr]
         own = found.setdefault(variable, stated)
         seen = f"{list(stated)!r} and {list(own)!r}"
@@ -174,10 +184,14 @@ def write_network(
     DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
     for labels in (model.domain.variables, *model.domain.states):
         must = "differ for pgmpy, which takes True and 1, or False and 0, for the same"
-        require_fit(len(set(labels)) == len(labels), "labels", must, list(labels), "rename one of them")
+        require_fit(
+            len(set(labels)) == len(labels), "labels", must, list(labels), "rename one of them"
+        )
     network = DiscreteMarkovNetwork()
     network.add_nodes_from(model.domain.variables)
-    for clique, values in zip(model.cliques, _factor_values(model, potentials, log_partition), strict=True):
+    for clique, values in zip(
+        model.cliques, _factor_values(model, potentials, log_partition), strict=True
+    ):
         network.add_edges_from(combinations(clique, 2))
         network.add_factors(
             DiscreteFactor(
@@ -193,7 +207,9 @@ def write_network(
 
 
 def _factor_values(
-    model: ModelSpecification, potentials: CliqueTables | FloatArray | None, log_partition: float | None
+    model: ModelSpecification,
+    potentials: CliqueTables | FloatArray | None,
+    log_partition: float | None,
 ) -> list[FloatArray]:
     """Return the flat values of the factors.
 
@@ -202,14 +218,22 @@ def _factor_values(
     """
     blocks = list(pairwise(model.offsets))
     if potentials is None:
-        unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
+        if model.possible is None:
+            unit = np.ones(model.size)
+        else:
+            unit = model.possible.astype(float)
         return [unit[start:stop] for start, stop in blocks]
-    given = model.tables(potentials.flat if isinstance(potentials, CliqueTables) else potentials).flat
+    given = model.tables(
+        potentials.flat if isinstance(potentials, CliqueTables) else potentials
+    ).flat
     # potentials of smallest norm, so that large potentials that cancel do not underflow
     flat = minimum_norm_potentials(model.cardinalities, model.scopes, given.astype(float))
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
-    share = 0.0 if log_partition is None or not tops else (sum(tops) - log_partition) / len(tops)
+    if log_partition is None or not tops:
+        share = 0.0
+    else:
+        share = (sum(tops) - log_partition) / len(tops)
     if abs(share) > 600.0:  # e^709 would overflow; queries of pgmpy then need normalization
         share = 0.0
     return [np.exp(table - top + share) for table, top in zip(tables, tops, strict=True)]
@@ -227,7 +251,8 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
     for factor in network.get_factors():
         scope = tuple(factor.variables)
         values = np.asarray(factor.values, dtype=float)
-        what, home = f"the factor over {scope!r}", parent(model.cliques, scope)
+        what = f"the factor over {scope!r}"
+        home = parent(model.cliques, scope)
         require_fit((values >= 0).all(), what, "have values of at least 0", "others")
         if home is None:
             raise ModelError(f"{what} is in no clique of the model.")

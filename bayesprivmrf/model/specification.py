@@ -105,9 +105,13 @@ class ModelSpecification:
             remedy = f"add the clique ({variable!r},) to measure it by itself"
             require_fit(variable in covered, what, "be in a clique", "none", remedy)
         for clique, shape in zip(self.cliques, self.shapes, strict=True):
-            seen, remedy = f"{math.prod(shape):,} cells", "declare smaller cliques or merge states"
-            must, is_small = f"have at most {LARGEST_TABLE:,} cells", math.prod(shape) <= LARGEST_TABLE
-            require(is_small, f"the table of {clique!r}", must, seen, remedy, error=ModelTooLargeError)
+            seen = f"{math.prod(shape):,} cells"
+            remedy = "declare smaller cliques or merge states"
+            must = f"have at most {LARGEST_TABLE:,} cells"
+            is_small = math.prod(shape) <= LARGEST_TABLE
+            require(
+                is_small, f"the table of {clique!r}", must, seen, remedy, error=ModelTooLargeError
+            )
         zeros = listed("`impossible`", self.impossible)
         assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
@@ -119,7 +123,9 @@ class ModelSpecification:
         if possible is not None:
             for clique, (start, stop) in zip(self.cliques, pairwise(self.offsets), strict=True):
                 if not possible[start:stop].any():
-                    raise ModelError(f"every cell of {clique!r} is declared impossible; leave at least one.")
+                    raise ModelError(
+                        f"every cell of {clique!r} is declared impossible; leave at least one."
+                    )
 
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
@@ -201,10 +207,14 @@ class ModelSpecification:
             No clique contains all of them.
         """
         near = min((self._holders[v] for v in scope), key=len, default=range(len(self.scopes)))
-        home = next((position for position in near if set(scope).issubset(self.scopes[position])), None)
+        home = next(
+            (position for position in near if set(scope).issubset(self.scopes[position])), None
+        )
         if home is None:
             names = tuple(self.domain.variables[v] for v in scope)
-            raise ModelError(f"the variables {names!r} are together in no clique; add one over them.")
+            raise ModelError(
+                f"the variables {names!r} are together in no clique; add one over them."
+            )
         return home
 
     def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
@@ -229,7 +239,9 @@ class ModelSpecification:
 
     @classmethod
     def from_pgmpy(
-        cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
+        cls,
+        network: DiscreteMarkovNetwork | ModelSpecification,
+        states: Mapping[Variable, Any] | None = None,
     ) -> ModelSpecification:
         """Return the specification of a pgmpy network.
 
@@ -253,7 +265,10 @@ class ModelSpecification:
         return read_network(network, states)
 
     def to_pgmpy(
-        self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
+        self,
+        potentials: CliqueTables | FloatArray | None = None,
+        *,
+        log_partition: float | None = None,
     ) -> DiscreteMarkovNetwork:
         r"""Return the pgmpy network with one factor for each clique, proportional to :math:`\exp θ_C`.
 
@@ -270,7 +285,10 @@ class ModelSpecification:
         """
         from bayesprivmrf.model.pgmpy_networks import write_network
 
-        known = None if log_partition is None else finite("log_partition", log_partition)
+        if log_partition is None:
+            known = None
+        else:
+            known = finite("log_partition", log_partition)
         return write_network(self, potentials, known)
 
     def __eq__(self, other: object) -> bool:
@@ -284,7 +302,10 @@ class ModelSpecification:
     @property
     def _identity(self) -> tuple[Any, ...]:
         possible = self.possible
-        zeros = None if possible is None else possible.tobytes()
+        if possible is None:
+            zeros = None
+        else:
+            zeros = possible.tobytes()
         return self.domain, self.cliques, zeros, self.cliques_declared, self.sharing
 
     @property
@@ -295,17 +316,23 @@ class ModelSpecification:
     @property
     def is_restricted(self) -> bool:
         """True if the potentials are tied, restricted by scores, or the same in all waves."""
-        return bool(self.ties) or self.waves is not None or any(not one.is_smooth for one in self.ordinal)
+        return (
+            bool(self.ties)
+            or self.waves is not None
+            or any(not one.is_smooth for one in self.ordinal)
+        )
 
     def _refuse_mixed_parts(self) -> None:
         """Raise an error if scores or levels are combined with other relations that exclude them."""
         scores = {one.variable: (one.values, one.is_smooth) for one in self.ordinal}
         for level in self.levels:
-            must, seen = "have either scores or levels", "it in `ordinal` and in `levels`"
+            must = "have either scores or levels"
+            seen = "it in `ordinal` and in `levels`"
             require_fit(level.variable not in scores, f"{level.variable!r}", must, seen)
         both = bool(self.ties and self.levels)
         require_fit(not both, "a model", "have either ties or levels", "both `tied` and `levels`")
-        must, seen = "be declared with share='potentials', or without `ordinal`", "shared transitions"
+        must = "be declared with share='potentials', or without `ordinal`"
+        seen = "shared transitions"
         is_free = not (self.shares_transitions and self.ordinal)
         require_fit(is_free, "a chain with ordinal scores", must, seen)
         for group in self.ties:
@@ -319,7 +346,10 @@ class ModelSpecification:
                 require_fit(is_alike, f"the variables {axis!r}", must, "others")
 
     def __repr__(self) -> str:
-        zeros = f", {len(self.impossible)} structural zeros" if self.impossible else ""
+        if self.impossible:
+            zeros = f", {len(self.impossible)} structural zeros"
+        else:
+            zeros = ""
         if self.ties:
             zeros += ", shared transitions" if self.shares_transitions else ", tied potentials"
         zeros += ", ordinal scores" if self.ordinal else ""
@@ -330,10 +360,14 @@ class ModelSpecification:
 
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]]) -> None:
     """Warn about declared cliques that lie inside others, and are therefore not measured separately."""
-    own = {frozenset(group[0]) for group in model.ties if len(group) == 1}  # potentials inside tied cliques
+    own = {
+        frozenset(group[0]) for group in model.ties if len(group) == 1
+    }  # potentials inside tied cliques
     wanted = [tuple(clique) for clique in given if frozenset(clique) not in own]
     kept = {frozenset(clique) for clique in model.cliques}
-    once = {frozenset(clique): clique for clique in reversed(wanted) if frozenset(clique) not in kept}
+    once = {
+        frozenset(clique): clique for clique in reversed(wanted) if frozenset(clique) not in kept
+    }
     nested = [
         f"{clique!r} lies inside {model.cliques[home]!r}"
         for clique in once.values()
@@ -355,11 +389,16 @@ def _checked_assignment(
         named_pairs = [(variable, label) for variable, label in assignment]
     except (TypeError, ValueError):
         seen = f"a {type(assignment).__name__}"
-        raise ModelError(f"an impossible assignment must be pairs (variable, state), got {seen}.") from None
+        raise ModelError(
+            f"an impossible assignment must be pairs (variable, state), got {seen}."
+        ) from None
     pairs = sorted((model.domain.index(v), model.domain.code(v, label)) for v, label in named_pairs)
     named = tuple((model.domain.variables[p], model.domain.states[p][code]) for p, code in pairs)
     scope = {variable for variable, _ in named}
-    must, seen = "name at least one variable, and lie in a clique", dict(named)
+    must = "name at least one variable, and lie in a clique"
+    seen = dict(named)
     is_inside = scope and any(scope <= set(clique) for clique in model.cliques)
-    require_fit(is_inside, "an impossible assignment", must, seen, "add a clique over its variables")
+    require_fit(
+        is_inside, "an impossible assignment", must, seen, "add a clique over its variables"
+    )
     return named

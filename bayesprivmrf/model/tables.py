@@ -66,7 +66,9 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         object.__setattr__(self, "cliques", cliques)
         flat = bare_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
-        require_fit(flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size)
+        require_fit(
+            flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size
+        )
         flat.flags.writeable = False
         object.__setattr__(self, "flat", flat)
 
@@ -82,17 +84,24 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return tuple(accumulate(map(math.prod, CliqueTables.shapes_of(domain, cliques)), initial=0))
 
     @classmethod
-    def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
+    def from_arrays(
+        cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]
+    ) -> CliqueTables:
         """Return tables from one array for each clique, with labels or with axes in the clique's order."""
         scopes = [tuple(listed("a clique", one)) for one in listed("`cliques`", cliques)]
-        domain, given = checked_domain(domain), listed("`arrays`", arrays)
+        domain = checked_domain(domain)
+        given = listed("`arrays`", arrays)
         must = f"hold one table for each of {len(scopes)} cliques"
         require_fit(len(given) == len(scopes), "arrays", must, len(given))
         parts: list[np.ndarray] = []
         for clique, array in zip(scopes, given, strict=True):
             states = [domain.states_of(v) for v in clique]
             parts.append(aligned(f"the table of {clique!r}", array, clique, states).ravel())
-        return cls(domain=domain, cliques=tuple(scopes), flat=np.concatenate(parts) if parts else np.zeros(0))
+        return cls(
+            domain=domain,
+            cliques=tuple(scopes),
+            flat=np.concatenate(parts) if parts else np.zeros(0),
+        )
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -106,7 +115,10 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return self.flat[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
 
     def __getitem__(self, clique: Any) -> np.ndarray:
-        wanted = clique if isinstance(clique, tuple) else (clique,)
+        if isinstance(clique, tuple):
+            wanted = clique
+        else:
+            wanted = (clique,)
         for position, own in enumerate(self.cliques):
             if own == wanted:
                 return self.table(position)
@@ -134,13 +146,18 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
         """Return the table of a clique as a DataArray with the declared names and states as dims and coords."""
-        wanted = clique if isinstance(clique, tuple) else (clique,)
+        if isinstance(clique, tuple):
+            wanted = clique
+        else:
+            wanted = (clique,)
         must = "be the text that names the array, or None"
         require_fit(isinstance(name, str | None), "name", must, f"a {type(name).__name__}")
         try:
             table = self[wanted]
         except (KeyError, TypeError, ValueError):
-            raise ModelError(f"`clique` must be one of {', '.join(map(repr, self.cliques))}.") from None
+            raise ModelError(
+                f"`clique` must be one of {', '.join(map(repr, self.cliques))}."
+            ) from None
         return labelled(self.domain, wanted, table, name)
 
 
@@ -187,7 +204,10 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
     lead = table.ndim - len(scope)
     outside = tuple(lead + axis for axis, variable in enumerate(scope) if variable not in target)
     inside = [variable for variable in scope if variable in target]
-    kept = table.sum(axis=outside) if outside else table
+    if outside:
+        kept = table.sum(axis=outside)
+    else:
+        kept = table
     return kept.transpose([*range(lead), *(lead + inside.index(variable) for variable in target)])
 
 
@@ -203,7 +223,9 @@ def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variab
     return ordered[tuple(slice(None) if variable in scope else np.newaxis for variable in target)]
 
 
-def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]) -> IntArray:
+def cells_within(
+    cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]
+) -> IntArray:
     """Return the number of the cell over `scope` that contains each cell of a table over `target`.
 
     Parameters
@@ -220,14 +242,18 @@ def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Seq
     """
     shape = [cardinalities[v] for v in scope]
     cells = np.arange(math.prod(shape)).reshape(shape)
-    return np.broadcast_to(expand(cells, scope, target), [cardinalities[v] for v in target]).flatten()
+    return np.broadcast_to(
+        expand(cells, scope, target), [cardinalities[v] for v in target]
+    ).flatten()
 
 
 def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
     """Return labels or names as an array of their common type, or of objects if they have several types."""
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels
-    if len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | bool):
+    if len({type(label) for label in labels}) == 1 and isinstance(
+        labels[0], str | int | float | bool
+    ):
         plain = np.array(labels)
         # no label may have been rounded or truncated
         if plain.dtype.kind in "UifbO" and plain.tolist() == list(labels):
@@ -251,7 +277,8 @@ def labelled(
     while name in dims:
         name = f"{name}_"
     labels = {
-        d: xr.Variable((d,), plain_array(domain.states_of(v))) for d, v in zip(dims, variables, strict=True)
+        d: xr.Variable((d,), plain_array(domain.states_of(v)))
+        for d, v in zip(dims, variables, strict=True)
     }
     indexes = {d: PandasIndex(labels[d].values, d) for d in dims}
     coords = xr.Coordinates(labels, indexes=indexes)

@@ -54,7 +54,9 @@ def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]
     >>> potential_groups(model)
     (((0, 1), (1, 2)), ((0,),))
     """
-    ties = tuple(tuple(tuple(map(model.domain.index, scope)) for scope in group) for group in model.ties)
+    ties = tuple(
+        tuple(tuple(map(model.domain.index, scope)) for scope in group) for group in model.ties
+    )
     tied = {frozenset(scope) for group in ties for scope in group}
     free = tuple((scope,) for scope in model.scopes if frozenset(scope) not in tied)
     return (*free, *ties)
@@ -64,7 +66,10 @@ def tie_matrix(model: ModelSpecification) -> Any:
     """Return B, sparse: a row for each cell of the model's cliques, a column for each cell of a potential table."""
     from scipy.sparse import csr_array
 
-    cards, rows, columns, start = model.cardinalities, [np.zeros(0, int)], [np.zeros(0, int)], 0
+    cards = model.cardinalities
+    rows = [np.zeros(0, int)]
+    columns = [np.zeros(0, int)]
+    start = 0
     for group in potential_groups(model):
         for scope in group:
             home = parent(model.scopes, scope)
@@ -73,7 +78,8 @@ def tie_matrix(model: ModelSpecification) -> Any:
             rows.append(np.arange(*model.offsets[home : home + 2]))
             columns.append(start + cells_within(cards, scope, model.scopes[home]))
         start += math.prod(cards[v] for v in group[0])
-    row, column = np.concatenate(rows), np.concatenate(columns)
+    row = np.concatenate(rows)
+    column = np.concatenate(columns)
     return csr_array((np.ones(len(row)), (row, column)), shape=(model.size, start))
 
 
@@ -95,7 +101,10 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 def coordinates_of(model: ModelSpecification) -> Effects:
     """Return the zero-sum coordinates of a model's potentials, restricted by its ties, scores and levels."""
     full = Effects.of(model.cardinalities, model.scopes)
-    tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
+    if model.ties:
+        tied = _tied(model.cardinalities, model.scopes, potential_groups(model))
+    else:
+        tied = None
     if not (model.ordinal or model.levels or model.waves is not None):
         return full if tied is None else tied
     return _in_parts(model, full, tied)
@@ -112,7 +121,10 @@ def _tied(
     owner = np.repeat(np.arange(len(full.subsets)), np.diff(full.offsets))
     # rows of M_0 that are equal are coordinates of b that the ties make equal
     first, distinct, kind = _distinct(_merged(full, groups))
-    rows, columns, values, stands = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], []
+    rows = [np.zeros(0, int)]
+    columns = [np.zeros(0, int)]
+    values = [np.zeros(0)]
+    stands = []
     members = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
     # one coordinate for each dimension of the span of the distinct rows, written into all rows of their kind
     for kinds, basis in _independent(distinct):
@@ -146,26 +158,40 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: Effects | None) ->
 
     effects = full if tied is None else tied
     parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
-    blocks, kinds, ends = [], [], [0]
-    for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
+    blocks = []
+    kinds = []
+    ends = [0]
+    for subset, start, stop in zip(
+        effects.subsets, effects.offsets, effects.offsets[1:], strict=False
+    ):
         bases = [parts[v][len(subset) > 1] for v in subset]
         if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in bases):
             # no variable is split into parts, so that the effect keeps its coordinates
-            block, names = (eye_array(stop - start), [""] * (stop - start))
+            block = eye_array(stop - start)
+            names = [""] * (stop - start)
         else:
             is_separate = stop - start == math.prod(model.cardinalities[v] - 1 for v in subset)
             must = "have a separate interaction for each tied table"
             remedy = "declare the scopes inside the first tied scope as cliques too, or leave `ordinal` out"
             require_fit(is_separate, "scores of ordered states", must, "none", remedy)
-            columns, names = [], []
+            columns = []
+            names = []
             for chosen in product(*(one.items() for one in bases)):
                 columns.append(reduce(kron, [csr_array(basis) for _, basis in chosen]))
-                names += [", ".join(dict.fromkeys(name for name, _ in chosen if name))] * columns[-1].shape[1]
-            block = hstack(columns) if columns else csr_array((stop - start, 0))
+                names += [", ".join(dict.fromkeys(name for name, _ in chosen if name))] * columns[
+                    -1
+                ].shape[1]
+            if columns:
+                block = hstack(columns)
+            else:
+                block = csr_array((stop - start, 0))
         blocks.append(csr_array(block))
         kinds += [f"{len(subset)}, {name}" if name else str(len(subset)) for name in names]
         ends.append(ends[-1] + len(names))
-    rotation = csr_array(block_diag(blocks)) if blocks else csr_array((0, 0))
+    if blocks:
+        rotation = csr_array(block_diag(blocks))
+    else:
+        rotation = csr_array((0, 0))
     widths = np.diff(ends)
     kept = np.flatnonzero(widths)  # an interaction with waves has no coordinates
     return replace(
@@ -183,8 +209,11 @@ def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
     """Return the sparse matrix M_0, which maps the zero-sum coordinates of the tables of potentials to b."""
     from scipy.sparse import csr_array
 
-    cards, places = full.cardinalities, dict(zip(full.subsets, full.offsets, strict=False))
-    rows, columns, start = [np.zeros(0, int)], [np.zeros(0, int)], 0
+    cards = full.cardinalities
+    places = dict(zip(full.subsets, full.offsets, strict=False))
+    rows = [np.zeros(0, int)]
+    columns = [np.zeros(0, int)]
+    start = 0
     for group in groups:
         axes = [a for a, v in enumerate(group[0]) if cards[v] > 1]
         for chosen in [*subsets(axes)][1:]:
@@ -196,7 +225,8 @@ def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
                 rows.append(places[subset] + np.arange(block.size))
                 columns.append(block.transpose([variables.index(v) for v in subset]).ravel())
             start += block.size
-    row, column = np.concatenate(rows), np.concatenate(columns)
+    row = np.concatenate(rows)
+    column = np.concatenate(columns)
     return csr_array((np.ones(len(row)), (row, column)), shape=(full.size, start))
 
 
@@ -205,7 +235,8 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
     merged.sum_duplicates()
     merged.sort_indices()
     kinds: dict[bytes, int] = {}
-    first, kind = [], np.empty(merged.shape[0], int)
+    first = []
+    kind = np.empty(merged.shape[0], int)
     for row in range(merged.shape[0]):
         part = slice(merged.indptr[row], merged.indptr[row + 1])
         key = merged.indices[part].tobytes() + b"|" + merged.data[part].tobytes()

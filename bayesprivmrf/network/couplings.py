@@ -12,7 +12,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
+from bayesprivmrf.checks import (
+    is_labeled,
+    one_of,
+    positive_finite,
+    refuse_masked,
+    require,
+    sides_of,
+)
 from bayesprivmrf.errors import DeclarationWarning, ModelError, warn_caller
 from bayesprivmrf.model.domain import refuse_unwritten
 from bayesprivmrf.model.labels import aligned
@@ -42,7 +49,12 @@ def read_adjacency(
     import narwhals.stable.v2 as nw
     import pandas as pd
 
-    _require(isinstance(weight, str | None), "weight", "be the name of the edges' weights or None", weight)
+    _require(
+        isinstance(weight, str | None),
+        "weight",
+        "be the name of the edges' weights or None",
+        weight,
+    )
     # the fields of a structured array are the columns of a table
     if isinstance(graph, np.ndarray) and graph.dtype.names is not None:
         graph = pd.DataFrame({name: graph[name].ravel().tolist() for name in graph.dtype.names})
@@ -58,12 +70,18 @@ def read_adjacency(
     elif "networkx" in libraries:
         found, u, v, weights = _read_networkx(graph, weight)
     elif isinstance(table, nw.DataFrame | nw.LazyFrame):
-        frame = table.collect() if isinstance(table, nw.LazyFrame) else table
+        if isinstance(table, nw.LazyFrame):
+            frame = table.collect()
+        else:
+            frame = table
         found, u, v, weights = _read_frame(frame, weight)
     else:
         _require_no_name(weight, "pairs and triples")
         found, u, v, weights = _read_edges(_listed_edges(graph), is_weighted=weight is not None)
-    order = tuple(found) if nodes is None else checked_nodes(nodes, None)
+    if nodes is None:
+        order = tuple(found)
+    else:
+        order = checked_nodes(nodes, None)
     if left_out := set(found).difference(order):
         raise ModelError(
             f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
@@ -76,7 +94,8 @@ def read_adjacency(
 
 def _read_networkx(graph: Any, weight: str | None) -> Edges:
     """Return the edges of a networkx graph, with nodes in graph order."""
-    must, seen = "be a graph, pairs or triples", f"a {type(graph).__name__}"
+    must = "be a graph, pairs or triples"
+    seen = f"a {type(graph).__name__}"
     _require(hasattr(graph, "is_directed"), "graph", must, seen, "give the graph itself")
     must = "be undirected, because influence runs both ways along an edge"
     _require(
@@ -91,14 +110,19 @@ def _read_networkx(graph: Any, weight: str | None) -> Edges:
     is_known = weight == "weight" or any(weight in data for *_, data in graph.edges(data=True))
     got = f"{weight!r}, which no edge has"
     _require(
-        is_known or not graph.number_of_edges(), "weight", "be an attribute of the edges", got, "or pass None"
+        is_known or not graph.number_of_edges(),
+        "weight",
+        "be an attribute of the edges",
+        got,
+        "or pass None",
     )
     return _read_edges(graph.edges(data=weight, default=1.0), list(graph.nodes))
 
 
 def _require_no_name(weight: str | None, graph: str) -> None:
     """Raise an error if weights without a name are asked for by a name."""
-    must, remedy = f"be left out, or None to ignore weights, for {graph}", "its weights have no name"
+    must = f"be left out, or None to ignore weights, for {graph}"
+    remedy = "its weights have no name"
     _require(weight in (None, "weight"), "weight", must, weight, remedy)
 
 
@@ -115,9 +139,20 @@ def _read_frame(table: Any, weight: str | None) -> Edges:
     _refuse_bare_matrix(table)
     first, second, third = _edge_columns(list(table.columns), weight)
     ends = [table[:, first], table[:, second]]  # by position: names may be numbers
-    missing = any(end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends)
-    _require(not missing, "an edge table", "name both ends of each edge", "missing ones", "drop those rows")
-    weights = np.ones(len(table)) if third is None else _as_weights(table[:, third].to_numpy())
+    missing = any(
+        end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends
+    )
+    _require(
+        not missing,
+        "an edge table",
+        "name both ends of each edge",
+        "missing ones",
+        "drop those rows",
+    )
+    if third is None:
+        weights = np.ones(len(table))
+    else:
+        weights = _as_weights(table[:, third].to_numpy())
     if all(end.dtype.is_integer() for end in ends):
         # in order of first appearance, all first ends before all second ends
         places, found = pd.factorize(np.concatenate([end.to_numpy() for end in ends]))
@@ -138,15 +173,16 @@ def _edge_columns(names: list[Any], weight: str | None) -> tuple[int, int, int |
     others = [place for place, name in enumerate(names) if name != (weight or "weight")]
     ends = [place for place in others if names[place] in ("source", "target")]
     if len(ends) < 2:
-        ends = others[:2] if weight is None and len(others) == 3 else others
+        if weight is None and len(others) == 3:
+            ends = others[:2]
+        else:
+            ends = others
     must = "have two columns of nodes beside that of the weights"
     remedy = "name that column by `weight=`, or select the columns of the nodes"
     _require(len(ends) == 2, "an edge table", must, f"{len(ends)} columns", remedy)
     is_known = weight is None or weight in names or (weight == "weight" and len(names) == 2)
-    must, remedy = (
-        "name a column of the edge table",
-        "name that of the weights, or pass None for weights of 1",
-    )
+    must = "name a column of the edge table"
+    remedy = "name that of the weights, or pass None for weights of 1"
     _require(is_known, "weight", must, repr(weight), remedy)
     return ends[0], ends[1], names.index(weight) if weight in names else None
 
@@ -157,11 +193,11 @@ def _refuse_bare_matrix(table: Any) -> None:
     if len(table.columns) != size or list(table.columns) != list(range(size)):
         return
     values = table.to_numpy()
-    is_both = values.dtype.kind in "biuf" and not values.diagonal().any() and (values == values.T).all()
-    must, seen = (
-        "have names of its columns, or labels of its rows and columns",
-        "a symmetric table without them",
+    is_both = (
+        values.dtype.kind in "biuf" and not values.diagonal().any() and (values == values.T).all()
     )
+    must = "have names of its columns, or labels of its rows and columns"
+    seen = "a symmetric table without them"
     _require(not is_both, "graph", must, seen, "give `.to_numpy()` of an adjacency matrix")
 
 
@@ -170,23 +206,32 @@ def _as_weights(values: Any) -> np.ndarray:
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
+        raise ModelError(
+            "edge weights must be numbers; convert them, or leave them out."
+        ) from error
 
 
 def _listed_edges(edges: Any) -> Any:
     """Return edges after a check that neither keys of a mapping nor letters of a text would be taken for nodes."""
-    must, remedy = "be a list of edges, which a mapping is not", "write [(node, node, weight), ...]"
+    must = "be a list of edges, which a mapping is not"
+    remedy = "write [(node, node, weight), ...]"
     _require(not isinstance(edges, Mapping), "graph", must, f"a {type(edges).__name__}", remedy)
     if not isinstance(edges, Iterable):
         return edges
-    found = edges if isinstance(edges, list) else list(edges)
+    if isinstance(edges, list):
+        found = edges
+    else:
+        found = list(edges)
     is_pair = not any(issubclass(kind, Mapping | str | bytes) for kind in set(map(type, found)))
-    must, remedy = "be a pair of nodes, or a pair and a weight", "write (node, node, weight)"
+    must = "be a pair of nodes, or a pair and a weight"
+    remedy = "write (node, node, weight)"
     _require(is_pair, "an edge", must, "a mapping or text", remedy)
     return found
 
 
-def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True) -> Edges:
+def _read_edges(
+    edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weighted: bool = True
+) -> Edges:
     """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
 
     Raises
@@ -212,8 +257,15 @@ def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = (), *, is_weig
         ) from error
     _require(longest < 2, "an edge", "be a pair of nodes, or a pair and a weight", "a longer one")
     known = all(node is not None and node == node for node in place)
-    _require(known, "an edge", "name both of its ends", "missing ones (None or NaN)", "drop those edges")
-    return list(place), np.array(u, dtype=np.int64), np.array(v, dtype=np.int64), _as_weights(weights)
+    _require(
+        known, "an edge", "name both of its ends", "missing ones (None or NaN)", "drop those edges"
+    )
+    return (
+        list(place),
+        np.array(u, dtype=np.int64),
+        np.array(v, dtype=np.int64),
+        _as_weights(weights),
+    )
 
 
 def _is_labeled_matrix(graph: Any) -> bool:
@@ -221,7 +273,8 @@ def _is_labeled_matrix(graph: Any) -> bool:
     sides = sides_of(graph)
     if sides is None or len(sides) != 2 or not hasattr(graph, "columns"):
         return sides is not None
-    rows, columns = graph.index, graph.columns
+    rows = graph.index
+    columns = graph.columns
     return is_labeled(graph.T) and isinstance(sides[0][0][1], list) and set(rows) == set(columns)
 
 
@@ -240,17 +293,33 @@ def read_matrix(
         each once; or names repeat, are missing, or differ in number from the rows.
     """
     refuse_masked(name, matrix)
-    given = None if nodes is None else checked_nodes(nodes, None)
+    if nodes is None:
+        given = None
+    else:
+        given = checked_nodes(nodes, None)
     if getattr(matrix, "ndim", 0) == 2 and sides_of(matrix) is not None:
-        if hasattr(matrix, "set_axis"):  # pandas turns names that are tuples into levels of an index
+        if hasattr(
+            matrix, "set_axis"
+        ):  # pandas turns names that are tuples into levels of an index
             matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
             matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)
-        labels = [labels for side in sides_of(matrix) or () for _, labels in side if isinstance(labels, list)]
+        labels = [
+            labels
+            for side in sides_of(matrix) or ()
+            for _, labels in side
+            if isinstance(labels, list)
+        ]
         rows = range(len(matrix))
         # numbers by which pandas counts the rows say nothing about nodes of other names, which `nodes` lists in order
         is_bare = not labels and given is not None and set(given).isdisjoint(rows)
-        given = checked_nodes(labels[0] if labels else rows, None) if given is None else given
-        matrix = matrix.to_numpy() if is_bare else aligned(f"`{name}`", matrix, None, [given, given])
+        if given is None:
+            given = checked_nodes(labels[0] if labels else rows, None)
+        else:
+            given = given
+        if is_bare:
+            matrix = matrix.to_numpy()
+        else:
+            matrix = aligned(f"`{name}`", matrix, None, [given, given])
     coupling = _checked_coupling(matrix, name)
     return checked_nodes(given, coupling.indptr.size - 1), coupling
 
@@ -267,7 +336,8 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
         return tuple(range(size))
     try:
         order: tuple[Hashable, ...] = tuple(nodes)  # type: ignore[arg-type]
-        distinct, is_complete = len(set(order)), all(node is not None and node == node for node in order)
+        distinct = len(set(order))
+        is_complete = all(node is not None and node == node for node in order)
     except (TypeError, ValueError):
         raise ModelError(
             f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text or numbers."
@@ -287,18 +357,27 @@ def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> 
     import pandas as pd
 
     _require(
-        np.isfinite(weights).all(), "edge weights", "be finite numbers", "NaN or infinity", "drop those edges"
+        np.isfinite(weights).all(),
+        "edge weights",
+        "be finite numbers",
+        "NaN or infinity",
+        "drop those edges",
     )
     # drop self-loops, which change no probability
     keep = u != v
     _warn_of_loops(int(np.count_nonzero(~keep)))
-    edges: Any = pd.DataFrame({"low": np.minimum(u, v), "high": np.maximum(u, v), "weight": weights})[keep]
+    edges: Any = pd.DataFrame(
+        {"low": np.minimum(u, v), "high": np.maximum(u, v), "weight": weights}
+    )[keep]
     edges = edges.drop_duplicates()
     several = edges.duplicated(["low", "high"]).any()
     remedy = "sum or average the weights of each pair first"
-    _require(not several, "an edge that is listed more than once", "have one weight", "several", remedy)
+    _require(
+        not several, "an edge that is listed more than once", "have one weight", "several", remedy
+    )
     low, high, weights = (edges[name].to_numpy() for name in edges)
-    rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
+    rows = np.concatenate([low, high])
+    columns = np.concatenate([high, low])
     matrix = sparse.coo_array((np.tile(weights, 2), (rows, columns)), shape=(size, size))
     return _frozen(sparse.csr_array(matrix))
 
@@ -361,7 +440,9 @@ def _warn_of_loops(count: int) -> None:
         )
 
 
-def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None) -> sparse.csr_array:
+def scaled(
+    adjacency: sparse.csr_array, coupling: str, mean_degree: float | None
+) -> sparse.csr_array:
     """Return J: the adjacency matrix A itself, A divided by the mean degree, or D^-1/2 A D^-1/2.
 
     Degrees are sums of absolute weights, so the spectral norm of D^-1/2 A D^-1/2 is at most one for negative
@@ -379,7 +460,10 @@ def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None
         return adjacency
     degrees = np.asarray(abs(adjacency).sum(axis=1)).ravel()
     if coupling == "mean-degree":
-        divisor = degrees.mean() if mean_degree is None else positive_finite("mean_degree", mean_degree)
+        if mean_degree is None:
+            divisor = degrees.mean()
+        else:
+            divisor = positive_finite("mean_degree", mean_degree)
         data = adjacency.data / divisor
     else:
         rows = np.repeat(np.arange(degrees.size), np.diff(adjacency.indptr))

@@ -109,7 +109,14 @@ class NetworkEstimate(Released):
         unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
         covered = epsilon is not None and spent <= epsilon * (1 + 1e-12) and not unbounded
         must = "cover the budget of `constants`"
-        require(covered, "guarantee", must, "less", "state the mechanism's guarantee", error=PrivacyError)
+        require(
+            covered,
+            "guarantee",
+            must,
+            "less",
+            "state the mechanism's guarantee",
+            error=PrivacyError,
+        )
 
     @property
     def estimate(self) -> float:
@@ -122,11 +129,17 @@ class NetworkEstimate(Released):
 
         The estimate is at a bound if it is the first or last point of the grid. The root may then lie beyond it.
         """
-        low, high = (0.0, np.inf) if self.bounds is None else self.bounds
+        if self.bounds is None:
+            low = 0.0
+            high = np.inf
+        else:
+            low, high = self.bounds
         if self.inverse_temperature - self.constants.grid < low:
             return EstimateStatus.LOWER
         is_last = self.inverse_temperature + self.constants.grid > high
-        return EstimateStatus.UPPER if is_last else EstimateStatus.INSIDE
+        if is_last:
+            return EstimateStatus.UPPER
+        return EstimateStatus.INSIDE
 
     @property
     def at_bound(self) -> bool:
@@ -159,11 +172,15 @@ class NetworkEstimate(Released):
 
     @property
     def _range(self) -> str:
-        return "[0, inf)" if self.bounds is None else f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
+        if self.bounds is None:
+            return "[0, inf)"
+        return f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
 
     def estimator(self) -> PerturbedEstimator:
         """Return the estimator, which can be applied to simulated outcomes and noise."""
-        return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds, self.network.field)
+        return PerturbedEstimator.of(
+            self.network.coupling, self.constants, self.bounds, self.network.field
+        )
 
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated sampling distribution of the estimate at each beta of a grid.
@@ -185,7 +202,10 @@ class NetworkEstimate(Released):
         # these settings do not change the distribution
         passing = ("cache", "progress", "workers")
         deciding = {name: value for name, value in settings.items() if name not in passing}
-        seed = int(rng) if isinstance(rng, Integral) else None
+        if isinstance(rng, Integral):
+            seed = int(rng)
+        else:
+            seed = None
         for known_seed, known, kept in self._laws:
             has_seed = rng is None or (seed is not None and seed == known_seed)
             if has_seed and (not deciding or _digest(deciding) == known):
@@ -257,13 +277,19 @@ class NetworkEstimate(Released):
             EstimateLaw.checked(law).value_of(self)
         found = interval(law, self.inverse_temperature, prob)
         # notes are short, so that the table fits a screen of 80 columns
-        which = "no" if self.network.field is None else "this"
+        if self.network.field is None:
+            which = "no"
+        else:
+            which = "this"
         marks = [Mark(RowStatus.MODEL, f"Ising model, {which} field")]
         if self.at_bound:
             marks.append(Mark(RowStatus.DOUBTFUL, f"estimate {self.status}"))
         if found.is_empty:
             marks.append(
-                Mark(RowStatus.NOT_TRUSTED, "no beta of the simulated span makes this estimate likely")
+                Mark(
+                    RowStatus.NOT_TRUSTED,
+                    "no beta of the simulated span makes this estimate likely",
+                )
             )
         else:
             if found.open_below or found.open_above:
@@ -287,8 +313,12 @@ class NetworkEstimate(Released):
         return guarantee.sentence() + " The network itself is public."
 
     def _facts(self) -> list[tuple[str, str]]:
-        constants, n = self.constants, len(self.network)
-        bound = f", {self.status}: the root may lie beyond" if self.at_bound else ""
+        constants = self.constants
+        n = len(self.network)
+        if self.at_bound:
+            bound = f", {self.status}: the root may lie beyond"
+        else:
+            bound = ""
         return [
             ("inverse temperature", f"{self.inverse_temperature:.6g}{bound}"),
             ("bounds", f"{self._range} on a grid of {constants.grid:.3g}"),
@@ -306,11 +336,16 @@ class NetworkEstimate(Released):
 
     @property
     def _version(self) -> int:
-        return self.format_version if self.network.field is None else FIELD_VERSION
+        if self.network.field is None:
+            return self.format_version
+        return FIELD_VERSION
 
     def _content(self) -> dict[str, Any]:
         field = self.network.field
-        entry = {} if field is None else {"field": {"strength": field.strength, "center": field.center}}
+        if field is None:
+            entry = {}
+        else:
+            entry = {"field": {"strength": field.strength, "center": field.center}}
         return entry | {
             "inverse_temperature": self.inverse_temperature,
             "bounds": None if self.bounds is None else list(self.bounds),
@@ -325,12 +360,20 @@ class NetworkEstimate(Released):
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
-        nodes, bounds, constants = labels(content["nodes"]), content["bounds"], Fields(content["constants"])
+        nodes = labels(content["nodes"])
+        bounds = content["bounds"]
+        constants = Fields(content["constants"])
         *places, values = numbers(array, (3, -1))
         rows, columns = upper_places(places, len(nodes))
         upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
-        stored = Fields(content["field"]) if "field" in content else None
-        field = None if stored is None else ExternalField(stored.number("strength"), stored.number("center"))
+        if "field" in content:
+            stored = Fields(content["field"])
+        else:
+            stored = None
+        if stored is None:
+            field = None
+        else:
+            field = ExternalField(stored.number("strength"), stored.number("center"))
         return cls(
             inverse_temperature=content.number("inverse_temperature"),
             network=IsingNetwork.from_matrix(upper + upper.T, nodes, field),
@@ -340,7 +383,10 @@ class NetworkEstimate(Released):
                 noise=constants.law("noise"),
                 pull=constants.whole("pull", 1),
                 sensitivity=constants.whole("sensitivity", 1),
-                **{n: constants.positive(n) for n in ("epsilon_noise", "epsilon_slope", "step", "grid")},
+                **{
+                    n: constants.positive(n)
+                    for n in ("epsilon_noise", "epsilon_slope", "step", "grid")
+                },
             ),
             **stamp,
         )

@@ -88,10 +88,16 @@ class EstimateLaw:
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _checked_betas(self.betas))
         count = self.betas.size
-        rows = self.estimates.ndim == 3 and len(self.estimates) == count and self.rhat.shape == (count,)
+        rows = (
+            self.estimates.ndim == 3
+            and len(self.estimates) == count
+            and self.rhat.shape == (count,)
+        )
         shapes = f"shapes {self.estimates.shape} and {self.rhat.shape}"
         must = f"have one row for each of {count} betas"
-        checks.require(rows, "`estimates` and `rhat`", must, shapes, "simulate the distribution again")
+        checks.require(
+            rows, "`estimates` and `rhat`", must, shapes, "simulate the distribution again"
+        )
 
     @staticmethod
     def checked(law: Any) -> EstimateLaw:
@@ -186,14 +192,22 @@ class EstimateLaw:
         generator = checks.generator(rng)
         remedy = "`mechanism.law(network)` takes all three from a mechanism"
         instance_of("network", network, IsingNetwork, "be an IsingNetwork", remedy)
-        instance_of("constants", constants, PerturbationConstants, "be PerturbationConstants", remedy)
-        bounds = None if bounds is None else checks.finite_pair("bounds", bounds)
+        instance_of(
+            "constants", constants, PerturbationConstants, "be PerturbationConstants", remedy
+        )
+        if bounds is None:
+            bounds = None
+        else:
+            bounds = checks.finite_pair("bounds", bounds)
         estimator = PerturbedEstimator.of(network.coupling, constants, bounds, network.field)
         if betas is None:
             betas = public_grid(network.coupling, bounds if span is None else span, points)
         grid = _checked_betas(betas)
         fingerprint = _fingerprint(network, constants, bounds)
-        file = None if cache is None else checks.file_path("cache", cache)
+        if cache is None:
+            file = None
+        else:
+            file = checks.file_path("cache", cache)
         if file is not None and file.exists():
             known = cls.load(file)
             shape = (grid.size, configurations, noises)
@@ -212,7 +226,10 @@ class EstimateLaw:
         # each beta has its own random generator, so the table does not depend on the number of threads
         jobs = zip(grid.tolist(), generator.spawn(grid.size), strict=True)
         rows, rhats = zip(*_in_threads(row, jobs, grid.size, workers, progress), strict=True)
-        last = math.inf if estimator.high is None else estimator.high * constants.grid
+        if estimator.high is None:
+            last = math.inf
+        else:
+            last = estimator.high * constants.grid
         law = cls(
             betas=grid,
             estimates=np.array(rows),
@@ -278,7 +295,9 @@ class EstimateLaw:
         with suppress(OSError):  # the writer raises a clear error
             path.parent.mkdir(parents=True, exist_ok=True)
         with replaced_when_whole(path) as file:
-            np.savez_compressed(file, **{field.name: getattr(self, field.name) for field in fields(self)})
+            np.savez_compressed(
+                file, **{field.name: getattr(self, field.name) for field in fields(self)}
+            )
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -308,7 +327,9 @@ class EstimateLaw:
                 "something else; choose another name."
             ) from error
         except OSError as error:
-            raise ArgumentError(f"`path` must be readable, got {str(path)!r} ({error.strerror}).") from error
+            raise ArgumentError(
+                f"`path` must be readable, got {str(path)!r} ({error.strerror})."
+            ) from error
 
     def _warn(self) -> None:
         """Give a SamplingWarning if the chains have not mixed at some betas."""
@@ -330,7 +351,11 @@ class EstimateLaw:
 
 
 def _in_threads(
-    function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]], count: int, workers: int, progress: bool
+    function: Callable[..., Any],
+    jobs: Iterable[tuple[Any, ...]],
+    count: int,
+    workers: int,
+    progress: bool,
 ) -> list[Any]:
     """Return the results of a function for each tuple of arguments, behind a progress bar if one can be seen."""
     from joblib import Parallel, delayed
@@ -360,18 +385,24 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
         grid = np.asarray(betas, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         grid = np.empty(0)
-    rising = grid.ndim == 1 and grid.size > 1 and np.isfinite(grid).all() and (np.diff(grid) > 0).all()
+    rising = (
+        grid.ndim == 1 and grid.size > 1 and np.isfinite(grid).all() and (np.diff(grid) > 0).all()
+    )
     must = "be at least two finite numbers in increasing order"
     checks.require(rising, "betas", must, f"shape {grid.shape}", "np.linspace makes such an array")
     return grid
 
 
-def _public_part(estimate: Any) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
+def _public_part(
+    estimate: Any,
+) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
     """Return the public network, constants and bounds of an estimate."""
     try:
         return estimate.network, estimate.constants, estimate.bounds
     except AttributeError:
-        raise ArgumentError(f"`estimate` must be a NetworkEstimate, got {type(estimate).__name__}.") from None
+        raise ArgumentError(
+            f"`estimate` must be a NetworkEstimate, got {type(estimate).__name__}."
+        ) from None
 
 
 def _fingerprint(

@@ -92,8 +92,10 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
     tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
     rows = EstimateLaw.checked(law).sorted_rows
     first, last = (share > tail for share in end_shares(law))
-    below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
-    index, count = np.arange(len(rows)), rows.shape[1]
+    below = np.where(last & ~first, 2 * tail, tail)
+    above = np.where(first & ~last, 2 * tail, tail)
+    index = np.arange(len(rows))
+    count = rows.shape[1]
     lower = rows[index, _cut(below, count)]
     upper = rows[index, count - 1 - _cut(above, count)]
     return lower, upper
@@ -119,16 +121,22 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
         `prob` is not in (0, 1).
     """
     least, largest = quantile_curves(law, prob)
-    half, tail = law.spacing / 2, (1 - prob) / 2
+    half = law.spacing / 2
+    tail = (1 - prob) / 2
     first, last = end_shares(law)
     # one rule for both limits: with all signs and orders reversed, the largest beta becomes the smallest
-    lower = _first_reaching(*_with_corner(law.betas, largest + half, law.ends[1], last, tail), value)
+    lower = _first_reaching(
+        *_with_corner(law.betas, largest + half, law.ends[1], last, tail), value
+    )
     reversed_ = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail
     upper = -_first_reaching(*_with_corner(*reversed_), -value)
     if not lower <= upper:
         lower = upper = math.nan
     return BetaInterval(
-        lower=lower, upper=upper, open_below=lower == law.betas[0], open_above=upper == law.betas[-1]
+        lower=lower,
+        upper=upper,
+        open_below=lower == law.betas[0],
+        open_above=upper == law.betas[-1],
     )
 
 
@@ -143,8 +151,12 @@ def _with_corner(
     after = int(np.searchsorted(curve, end))
     if not 0 < after < curve.size:
         return betas, curve
-    before, there = min(share[after - 1], tail), max(share[after], tail)
-    part = (tail - before) / (there - before) if there > before else 1.0
+    before = min(share[after - 1], tail)
+    there = max(share[after], tail)
+    if there > before:
+        part = (tail - before) / (there - before)
+    else:
+        part = 1.0
     corner = betas[after - 1] + part * (betas[after] - betas[after - 1])
     return np.insert(betas, after, corner), np.insert(curve, after, curve[after])
 

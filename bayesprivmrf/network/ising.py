@@ -16,7 +16,13 @@ from bayesprivmrf.chains.heat_bath import Mixing as Mixing
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
+from bayesprivmrf.network.couplings import (
+    Coupling,
+    checked_nodes,
+    read_adjacency,
+    read_matrix,
+    scaled,
+)
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 from bayesprivmrf.privacy.external_field import ExternalField
@@ -123,7 +129,10 @@ class IsingNetwork:
 
     @classmethod
     def from_matrix(
-        cls, J: Any, nodes: Iterable[Hashable] | None = None, field: ExternalField | float | None = None
+        cls,
+        J: Any,
+        nodes: Iterable[Hashable] | None = None,
+        field: ExternalField | float | None = None,
     ) -> Self:
         """Return the Ising model with a given coupling matrix.
 
@@ -180,7 +189,9 @@ class IsingNetwork:
         chosen = set(checked_nodes(nodes, None))
         known = chosen <= set(self.nodes)
         got = "some names that are not"
-        require(known, "nodes", "be nodes of the network", got, "correct or drop them", error=ModelError)
+        require(
+            known, "nodes", "be nodes of the network", got, "correct or drop them", error=ModelError
+        )
         kept = [place for place, node in enumerate(self.nodes) if node in chosen]
         return type(self)(
             nodes=tuple(self.nodes[place] for place in kept),
@@ -192,7 +203,10 @@ class IsingNetwork:
         return len(self.nodes)
 
     def __repr__(self) -> str:
-        field = "no external field" if self.field is None else f"external field {self.field.strength:.4g}"
+        if self.field is None:
+            field = "no external field"
+        else:
+            field = f"external field {self.field.strength:.4g}"
         return f"IsingNetwork({len(self.nodes)} nodes, {self.coupling.nnz // 2} edges, {field})"
 
     @cached_property
@@ -246,10 +260,14 @@ class IsingNetwork:
             return self._centered(size * (signs @ s.T.astype(np.int32)).T)
         fields = np.ascontiguousarray((self.coupling @ s.T.astype(np.float64)).T)
         degrees = np.diff(self.coupling.indptr)
-        doubtful = (np.abs(fields) <= 2 * np.finfo(float).eps * degrees * self.row_norms) & (degrees > 0)
+        doubtful = (np.abs(fields) <= 2 * np.finfo(float).eps * degrees * self.row_norms) & (
+            degrees > 0
+        )
         for place in zip(*np.nonzero(doubtful), strict=True):
             row = slice(*self.coupling.indptr[place[-1] : place[-1] + 2])
-            fields[place] = math.fsum(self.coupling.data[row] * s[place[:-1]][self.coupling.indices[row]])
+            fields[place] = math.fsum(
+                self.coupling.data[row] * s[place[:-1]][self.coupling.indices[row]]
+            )
         return self._centered(fields)
 
     def _centered(self, fields: np.ndarray) -> np.ndarray:
@@ -257,7 +275,9 @@ class IsingNetwork:
         if self.field is None or not self.field.center:
             return fields
         centered = fields - self.field.offsets(self.coupling)
-        hidden = 4 * np.finfo(float).eps * np.maximum(np.diff(self.coupling.indptr), 1) * self.row_norms
+        hidden = (
+            4 * np.finfo(float).eps * np.maximum(np.diff(self.coupling.indptr), 1) * self.row_norms
+        )
         return np.where(np.abs(centered) <= hidden, 0.0, centered)
 
     def energy(self, spins: np.ndarray) -> Any:
@@ -266,13 +286,19 @@ class IsingNetwork:
         With an external field it is :math:`(s - c)^\top J (s - c)`, and :math:`P` has the additional factor
         :math:`e^{h \sum_i s_i}`. The result has shape (k,) for k configurations.
         """
-        center = 0.0 if self.field is None else self.field.center
+        if self.field is None:
+            center = 0.0
+        else:
+            center = self.field.center
         H = np.sum(self.local_fields(spins) * (spins - center), axis=-1)
         return float(H) if np.ndim(H) == 0 else H
 
     def pseudo_likelihood(self, spins: np.ndarray) -> PseudoLikelihood:
         """Return the pseudo-likelihood of one configuration as a function of beta."""
-        strength = 0.0 if self.field is None else self.field.strength
+        if self.field is None:
+            strength = 0.0
+        else:
+            strength = self.field.strength
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins, strength)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
@@ -365,7 +391,9 @@ class IsingNetwork:
         >>> run.spins.shape, run.mixing.trusted
         ((8, 20), True)
         """
-        result = self.run_chains(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
+        result = self.run_chains(
+            beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
+        )
         result.mixing.warn(moves)
         return result
 

@@ -22,7 +22,9 @@ _WITHOUT_OUTCOME = (
 )
 
 
-def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative: Any) -> np.ndarray:
+def read_spins(
+    outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative: Any
+) -> np.ndarray:
     """Return the outcomes as an int8 array of -1 and +1 in the order of the nodes.
 
     Raises
@@ -36,7 +38,9 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
     """
     spin_of = _states(positive, negative)
     values = _in_node_order(outcomes, nodes)
-    spins = np.fromiter((_spin(spin_of, value) for value in values), dtype=np.int8, count=len(values))
+    spins = np.fromiter(
+        (_spin(spin_of, value) for value in values), dtype=np.int8, count=len(values)
+    )
     if not spins.all():
         kinds = sorted({type(label).__name__ for _, label in spin_of})
         states = " and ".join(repr(label) for _, label in spin_of)
@@ -52,9 +56,12 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
     """Return the spin of each declared state."""
     if positive is None and negative is None:
         return {label_key(1): 1, label_key(-1): -1}
-    both, got = "`positive` and `negative`", "only one"
+    both = "`positive` and `negative`"
+    got = "only one"
     remedy = "name both states, because the other is never inferred from the data"
-    require(positive is not None and negative is not None, both, "be declared together", got, remedy)
+    require(
+        positive is not None and negative is not None, both, "be declared together", got, remedy
+    )
     try:
         spin_of = {label_key(positive): 1, label_key(negative): -1}
         is_missing = bool(positive != positive or negative != negative)
@@ -82,31 +89,54 @@ def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
     _require(not isinstance(outcomes, str | bytes), "outcomes", form, "text")
     sides = sides_of(outcomes)
     if sides is not None:
-        _require(len(sides) == 1, "outcomes", "be one column", "a whole table", "select the outcome's column")
+        _require(
+            len(sides) == 1,
+            "outcomes",
+            "be one column",
+            "a whole table",
+            "select the outcome's column",
+        )
         levels = [labels for _, labels in sides[0]]
-        values = outcomes.tolist() if hasattr(outcomes, "tolist") else outcomes.values.tolist()
+        if hasattr(outcomes, "tolist"):
+            values = outcomes.tolist()
+        else:
+            values = outcomes.values.tolist()
         outcomes = values
         if levels != [None]:  # all but a DataArray without coordinates
-            names = levels[0] if len(levels) == 1 else zip(*levels, strict=True)
+            if len(levels) == 1:
+                names = levels[0]
+            else:
+                names = zip(*levels, strict=True)
             outcomes = dict(zip(names, values, strict=True))
             once = len(outcomes) == len(values)
             _require(
-                once, "outcomes", "have one entry per node", "several where some nodes repeat", "keep one row"
+                once,
+                "outcomes",
+                "have one entry per node",
+                "several where some nodes repeat",
+                "keep one row",
             )
     if isinstance(outcomes, Mapping):
         keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
         wanted = [label_key(node) for node in nodes]
         got = "entries of which some names are not nodes (text and numbers are different names)"
         remedy = "drop them, or add them to the network by `nodes=`"
-        _require(keyed.keys() <= set(wanted), "outcomes", "be for nodes of the network", got, remedy)
+        _require(
+            keyed.keys() <= set(wanted), "outcomes", "be for nodes of the network", got, remedy
+        )
         complete = len(keyed) == len(nodes)
-        _require(complete, "outcomes", "have an entry for every node", "none for some", _WITHOUT_OUTCOME)
+        _require(
+            complete, "outcomes", "have an entry for every node", "none for some", _WITHOUT_OUTCOME
+        )
         return [keyed[key] for key in wanted]
     dimensions = getattr(outcomes, "ndim", 1)
     _require(dimensions == 1, "outcomes", "be one-dimensional", f"{dimensions} dimensions")
     to_list = getattr(outcomes, "to_list", None) or getattr(outcomes, "tolist", None)
     try:
-        values = to_list() if to_list else list(outcomes)
+        if to_list:
+            values = to_list()
+        else:
+            values = list(outcomes)
     except TypeError:
         raise DataError(f"`outcomes` must {form}, got {type(outcomes).__name__}.") from None
     must = f"have one entry for each of the {len(nodes)} nodes, in their order"

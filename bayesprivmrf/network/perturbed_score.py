@@ -21,7 +21,11 @@ from bayesprivmrf.checks import finite_pair, require, whole_number
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
-from bayesprivmrf.privacy.score_lattice import PerturbationConstants, lattice_coupling, lattice_offsets
+from bayesprivmrf.privacy.score_lattice import (
+    PerturbationConstants,
+    lattice_coupling,
+    lattice_offsets,
+)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -66,13 +70,17 @@ class PerturbedEstimator:
         ArgumentError
             The bounds contain fewer than two points of the grid, or points too large to be exact in double precision.
         """
-        low, high = 0, None
+        low = 0
+        high = None
         if bounds is not None:
-            low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
+            low = math.ceil(bounds[0] / constants.grid)
+            high = math.floor(bounds[1] / constants.grid)
             spacing = f"the public grid, of spacing {constants.grid:g}"
             require(low < high, "bounds", f"be wider than {spacing}", bounds)
             farthest = 2**52  # up to here the midpoints of the grid are exact in double precision
-            must = f"lie within {farthest * constants.grid:.3g} of 0: {spacing}, is not exact beyond"
+            must = (
+                f"lie within {farthest * constants.grid:.3g} of 0: {spacing}, is not exact beyond"
+            )
             remedy = "choose a realistic range, or None for [0, inf)"
             require(max(-low, high) <= farthest, "bounds", must, bounds, remedy)
         lattice = lattice_coupling(coupling, constants.step)
@@ -105,7 +113,8 @@ class PerturbedEstimator:
         near
             Start of the search. A beta near most estimates makes the search shorter, and does not change the result.
         """
-        spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
+        spins = np.asarray(spins, dtype=np.int64)
+        noise = np.asarray(noise, dtype=np.int64)
         # if there are few distinct local fields, nodes are counted by their field; otherwise they are summed one by
         # one
         probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
@@ -120,7 +129,9 @@ class PerturbedEstimator:
         ]
         return np.asarray(np.concatenate(found) * self.constants.grid, dtype=np.float64)
 
-    def _positions(self, spins: IntArray, noise: IntArray, is_grouped: bool, start: float) -> IntArray:
+    def _positions(
+        self, spins: IntArray, noise: IntArray, is_grouped: bool, start: float
+    ) -> IntArray:
         """Return the grid position at which each configuration's score equals each noise.
 
         The search is Newton's method within a bracket. The answer is the last position, within the bounds, at which
@@ -128,30 +139,48 @@ class PerturbedEstimator:
         depend on the positions that the search visits.
         """
         # no score without the pull is as large as this
-        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(np.abs(noise).max())
+        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(
+            np.abs(noise).max()
+        )
         if most >= 2**61:  # the sums might overflow 64 bits: use Python's integers
             rows = zip(spins, noise, strict=True)
             return np.array([self.score(each).positions(steps) for each, steps in rows])
-        pull, last = self.constants.pull, most // self.constants.pull + 1
+        pull = self.constants.pull
+        last = most // self.constants.pull + 1
         low = np.full(noise.size, max(self.low, -last))
         high = np.full(noise.size, last if self.high is None else min(self.high, last))
         fields = (self.coupling @ spins.T).T - self.offsets
-        agreement, owner = (fields * spins).sum(axis=1), np.arange(noise.size) // noise.shape[1]
-        sizes, counts = _grouped(fields) if is_grouped else (fields, None)
-        steps, guess, round_number = noise.ravel(), np.full(noise.size, start), 0
+        agreement = (fields * spins).sum(axis=1)
+        owner = np.arange(noise.size) // noise.shape[1]
+        if is_grouped:
+            sizes, counts = _grouped(fields)
+        else:
+            sizes = fields
+            counts = None
+        steps = noise.ravel()
+        guess = np.full(noise.size, start)
+        round_number = 0
         while (left := np.flatnonzero(low < high)).size:
             # every third step bisects, in case Newton's method converges slowly
-            middle = (low[left] + high[left] + 1) // 2 if round_number % 3 == 2 else np.floor(guess[left])
+            if round_number % 3 == 2:
+                middle = (low[left] + high[left] + 1) // 2
+            else:
+                middle = np.floor(guess[left])
             position = np.clip(middle, low[left] + 1, high[left]).astype(np.int64)
             # the exact score at the midpoint below the position, in whole steps
-            own, halves = owner[left], 2 * position - 1
-            size = sizes if counts is not None else sizes[own]
+            own = owner[left]
+            halves = 2 * position - 1
+            if counts is not None:
+                size = sizes
+            else:
+                size = sizes[own]
             at = (halves * (self.constants.grid / 2))[:, None]
             tanh = np.tanh(at * (size * self.constants.step) + self.strength)
             terms = np.rint(size * tanh).astype(np.int64)
             falls = size * (size * (self.constants.step * self.constants.grid)) * (1 - tanh * tanh)
             if counts is not None:
-                terms, falls = terms * counts[own], falls * counts[own]
+                terms = terms * counts[own]
+                falls = falls * counts[own]
             gap = agreement[own] - terms.sum(axis=1) - halves * pull - steps[left]
             low[left], high[left] = (
                 np.where(gap >= 0, position, low[left]),
@@ -209,8 +238,12 @@ class PerturbedScore:
         """
         noise = np.asarray(noise, dtype=np.int64)
         different, index = np.unique(noise, return_inverse=True)
-        values, found = different.tolist(), np.empty(different.size, dtype=np.int64)
-        parts = [(self.estimator.low, self._last(values[0]), 0, len(values))] if values else []
+        values = different.tolist()
+        found = np.empty(different.size, dtype=np.int64)
+        if values:
+            parts = [(self.estimator.low, self._last(values[0]), 0, len(values))]
+        else:
+            parts = []
         # bisect for all noises at once: those of a part have positions from low to high, in reverse order
         while parts:
             low, high, start, stop = parts.pop()
@@ -227,7 +260,8 @@ class PerturbedScore:
 
     def _last(self, noise: int) -> int:
         """Return a position at or beyond that of the smallest noise: the upper bound if there is one."""
-        low, high = self.estimator.low, self.estimator.high
+        low = self.estimator.low
+        high = self.estimator.high
         if high is not None:
             return high
         reach = 1
@@ -244,7 +278,9 @@ def _grouped(fields: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct fields, shape (K,), and the number of nodes with each, by configuration, shape (C, K)."""
     sizes = np.unique(fields)
     places = np.searchsorted(sizes, fields) + sizes.size * np.arange(len(fields))[:, None]
-    return sizes, np.bincount(places.ravel(), minlength=sizes.size * len(fields)).reshape(len(fields), -1)
+    return sizes, np.bincount(places.ravel(), minlength=sizes.size * len(fields)).reshape(
+        len(fields), -1
+    )
 
 
 def _exact_sum(terms: IntArray) -> int:
@@ -253,7 +289,9 @@ def _exact_sum(terms: IntArray) -> int:
     return sum(np.add.reduceat(terms, np.arange(0, terms.size, 2**12)).tolist())
 
 
-def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80) -> FloatArray:
+def public_grid(
+    coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80
+) -> FloatArray:
     r"""Return a grid of betas over a span, made from the public network alone.
 
     Half of the betas are evenly spaced. The other half are near :math:`\pm 1/\lambda`, if these lie in the span,

@@ -88,27 +88,38 @@ class PseudoLikelihood:
         DataError
             The shapes differ, a local field is not finite, or an outcome is neither -1 nor +1.
         """
-        both, remedy = "`fields` and `spins`", "compute them with `local_fields(spins)` and `spins(outcomes)`"
+        both = "`fields` and `spins`"
+        remedy = "compute them with `local_fields(spins)` and `spins(outcomes)`"
         labeled = sides_of(fields) is not None or sides_of(spins) is not None
         must = "be plain arrays in the order of the nodes"
         require(not labeled, both, must, "labels", remedy, error=DataError)
         try:
-            m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
+            m = np.asarray(fields, dtype=np.float64)
+            s = np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DataError(f"{both} must be arrays of numbers, got something else; {remedy}.") from None
+            raise DataError(
+                f"{both} must be arrays of numbers, got something else; {remedy}."
+            ) from None
         is_pair = m.ndim == 1 and m.shape == s.shape
         require(is_pair, both, "have one shape (n,)", f"{m.shape} and {s.shape}", error=DataError)
         require(np.isfinite(m).all(), "fields", "be finite", "others", remedy, error=DataError)
         require(
-            (np.abs(s) == 1).all(), "spins", "be -1 or +1 in every entry", "others", remedy, error=DataError
+            (np.abs(s) == 1).all(),
+            "spins",
+            "be -1 or +1 in every entry",
+            "others",
+            remedy,
+            error=DataError,
         )
         # count the nodes by the size of their local field, and with an external field by its sign as well
-        strength, heard = finite("strength", strength), m != 0
+        strength = finite("strength", strength)
+        heard = m != 0
         kinds = np.abs(m[heard])
         if strength:  # group by size and sign, as the real and imaginary part of one number
             kinds = kinds + 1j * np.sign(m[heard])
         groups, group = np.unique(kinds, return_inverse=True)
-        is_along, size = (m * s)[heard] > 0, groups.size
+        is_along = (m * s)[heard] > 0
+        size = groups.size
         return cls(
             sizes=groups.real,
             along=np.bincount(group[is_along], minlength=size),
@@ -121,7 +132,8 @@ class PseudoLikelihood:
     def __call__(self, beta: float) -> float:
         """Return l(beta) = sum_i log expit(2 (beta m_i + h) s_i), in nats."""
         x = self._arguments(finite("beta", beta))
-        along, against = np.logaddexp(0.0, -x), np.logaddexp(0.0, x)
+        along = np.logaddexp(0.0, -x)
+        against = np.logaddexp(0.0, x)
         return self.constant - float(self.along @ along + self.against @ against)
 
     def _arguments(self, beta: float) -> np.ndarray:
@@ -156,7 +168,11 @@ class PseudoLikelihood:
         ArgumentError
             The bounds are not two numbers in increasing order.
         """
-        low, high = (-math.inf, math.inf) if bounds is None else checked_bounds(bounds)
+        if bounds is None:
+            low = -math.inf
+            high = math.inf
+        else:
+            low, high = checked_bounds(bounds)
         return float(np.clip(self._unconstrained(), low, high))
 
     def _unconstrained(self) -> float:
@@ -167,7 +183,9 @@ class PseudoLikelihood:
         if not self.sizes.size:
             return math.nan
         if not (self.along.any() and self.against.any()):
-            return math.inf if self.along.any() else -math.inf
+            if self.along.any():
+                return math.inf
+            return -math.inf
         pairs = np.minimum(self.along, self.against)
         up, down = (self.sizes * (counts - pairs) for counts in (self.along, self.against))
 
@@ -185,9 +203,11 @@ class PseudoLikelihood:
         if start == 0.0:
             return 0.0
         # double a bracket on the side of the root, whose end is as far from 0 as the largest field suggests
-        near, far = 0.0, math.copysign(1 / self.sizes.max(), start)
+        near = 0.0
+        far = math.copysign(1 / self.sizes.max(), start)
         while excess(far) / start > 0:
-            near, far = far, 2 * far
+            near = far
+            far = 2 * far
         root: Any = brentq(excess, near, far, xtol=abs(far) * 1e-16, rtol=np.float64(_CLOSE))
         return float(root)
 
@@ -202,6 +222,8 @@ def checked_bounds(bounds: Any) -> tuple[float, float]:
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(f"`bounds` must be two numbers (lowest, highest), got {bounds!r}.") from None
+        raise ArgumentError(
+            f"`bounds` must be two numbers (lowest, highest), got {bounds!r}."
+        ) from None
     require(low < high, "bounds", "be increasing", bounds, "write the lower one first")
     return low, high

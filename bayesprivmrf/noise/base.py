@@ -90,7 +90,9 @@ class NoiseDistribution(ABC):
     @property
     def mean_absolute(self) -> float:
         """Raise the error for a former attribute, which nothing used."""
-        raise AttributeError("noise has no `mean_absolute`; take `np.abs(law.draw(size, rng)).mean()`.")
+        raise AttributeError(
+            "noise has no `mean_absolute`; take `np.abs(law.draw(size, rng)).mean()`."
+        )
 
     @abstractmethod
     def log_density(self, residual: ArrayLike) -> np.ndarray:
@@ -206,7 +208,9 @@ class NoiseDistribution(ABC):
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
             must = "be a finite number or text, which a file can store"
-            is_plain = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+            is_plain = isinstance(value, str | int) or (
+                isinstance(value, float) and math.isfinite(value)
+            )
             what = f"`{name}` of the noise distribution {self.name!r}"
             remedy = "convert it in `__post_init__`"
             require(is_plain, what, must, type(value).__name__, remedy)
@@ -215,7 +219,9 @@ class NoiseDistribution(ABC):
             json.dumps(written, ensure_ascii=False).encode()
         except ValueError:  # half of a surrogate pair, or a number of thousands of digits
             must = "be numbers and text that JSON in UTF-8 can hold; shorten or encode them"
-            raise ArgumentError(f"the fields of the noise distribution {self.name!r} must {must}.") from None
+            raise ArgumentError(
+                f"the fields of the noise distribution {self.name!r} must {must}."
+            ) from None
         return written
 
 
@@ -250,7 +256,9 @@ def check_kernel(law: NoiseDistribution) -> None:
     scale = getattr(law, "scale", math.nan)
     must = f"have a `kernel` of None, or {known} with a positive, finite `scale`"
     if law.kernel not in KERNELS or not 0 < scale < math.inf:
-        raise ArgumentError(f"{what} must {must}, got {law.kernel!r} with the scale {scale!r}; correct it.")
+        raise ArgumentError(
+            f"{what} must {must}, got {law.kernel!r} with the scale {scale!r}; correct it."
+        )
     steps = scale * np.arange(1.0, 4.0)
     found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
     falls = np.allclose(found, KERNELS[law.kernel].log(steps / scale), rtol=1e-6)
@@ -294,14 +302,22 @@ def contradiction(estimates: np.ndarray, errors: np.ndarray) -> tuple[int, int] 
 
 def no_exact_draw(law: NoiseDistribution) -> PrivacyError:
     """Return the error for a distribution with which no release may be made."""
-    lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is continuous"
-    must, remedy = "get noise of whole numbers, drawn exactly", "use DiscreteLaplace or DiscreteGaussian"
-    return PrivacyError(f"counts must {must}, got the distribution {law.name!r}, {lacks}; {remedy}.")
+    if law.is_discrete:
+        lacks = "which has no exact draw (`add_exactly`)"
+    else:
+        lacks = "which is continuous"
+    must = "get noise of whole numbers, drawn exactly"
+    remedy = "use DiscreteLaplace or DiscreteGaussian"
+    return PrivacyError(
+        f"counts must {must}, got the distribution {law.name!r}, {lacks}; {remedy}."
+    )
 
 
 def shape(size: Any) -> tuple[int, ...]:
     """Return the shape given by a number of draws or by a tuple of numbers."""
-    return tuple(whole_number("size", count) for count in (size if isinstance(size, tuple) else (size,)))
+    return tuple(
+        whole_number("size", count) for count in (size if isinstance(size, tuple) else (size,))
+    )
 
 
 # Records: the square of a larger scale, and so the variance, may be no float
@@ -331,4 +347,7 @@ class ScaledNoise(NoiseDistribution):
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Return the slope of the kernel over the scale."""
-        return KERNELS[self.kernel].slope(number_array("residual", residual, float) / self.scale) / self.scale
+        return (
+            KERNELS[self.kernel].slope(number_array("residual", residual, float) / self.scale)
+            / self.scale
+        )

@@ -28,7 +28,14 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import at_least, generator, number_array, positive_finite, require, whole_number
+from bayesprivmrf.checks import (
+    at_least,
+    generator,
+    number_array,
+    positive_finite,
+    require,
+    whole_number,
+)
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
@@ -88,7 +95,10 @@ class Within(NoiseDistribution):
         if isinstance(self.base, NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
-        kind = NOISE_NAMES.find(self.base) if isinstance(self.base, str) else None
+        if isinstance(self.base, str):
+            kind = NOISE_NAMES.find(self.base)
+        else:
+            kind = None
         is_own = kind is not None and kind.is_discrete and kind.kernel in KERNELS
         must = "be one of the library's discrete distributions, such as DiscreteLaplace(2.0)"
         remedy = "leave it out where no noise was added"
@@ -108,11 +118,16 @@ class Within(NoiseDistribution):
         ArgumentError
             The bounds are not whole numbers, or the first is above the second.
         """
-        must, remedy = "be whole numbers, the first at most the second", "for '<10' write 0 and 9"
+        must = "be whole numbers, the first at most the second"
+        remedy = "for '<10' write 0 and 9"
         for one in (lower, upper):
             require(not isinstance(one, bool | np.bool_), "`lower` and `upper`", must, one, remedy)
         bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
-        is_right = np.isfinite(bounds).all() and (bounds == np.rint(bounds)).all() and bounds[0] <= bounds[1]
+        is_right = (
+            np.isfinite(bounds).all()
+            and (bounds == np.rint(bounds)).all()
+            and bounds[0] <= bounds[1]
+        )
         remedy += ", and for a count without an upper bound the number of records"
         require(is_right, "`lower` and `upper`", must, "others", remedy)
         before = NoNoise() if noise is None else noise
@@ -161,16 +176,22 @@ class Within(NoiseDistribution):
         self, residual: ArrayLike, of: Callable[[np.ndarray, np.ndarray], float], nothing: float
     ) -> np.ndarray:
         """Apply a function to the noise values that lead to within the bounds, and to their log probabilities."""
-        given, law = number_array("residual", residual, float), self.base_law
+        given = number_array("residual", residual, float)
+        law = self.base_law
         require(
-            np.isfinite(given).all(), "residual", "be finite", "NaN or infinity", "leave such numbers out"
+            np.isfinite(given).all(),
+            "residual",
+            "be finite",
+            "NaN or infinity",
+            "leave such numbers out",
         )
         reach = math.ceil(_FAR * law.standard_deviation)
         different, places = np.unique(given, return_inverse=True)
         values = np.full(different.size, nothing)
         for place, one in enumerate(different):
             # noise values that lead from the count to within the bounds, without negligible terms
-            low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
+            low = math.ceil(one - self.half_width)
+            high = math.floor(one + self.half_width)
             near = min(max(0, low), high)
             noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)
             if noise.size:
@@ -271,7 +292,9 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
     Laplace(scale=2.0)
     """
     is_named = isinstance(values, Mapping) and isinstance(values.get("name"), str)
-    require(is_named, "values", "map `name` and a distribution's fields", f"a {type(values).__name__}")
+    require(
+        is_named, "values", "map `name` and a distribution's fields", f"a {type(values).__name__}"
+    )
     settings = dict(values)
     name = settings.pop("name")
     law = named_law(name)

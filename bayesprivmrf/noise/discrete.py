@@ -11,9 +11,23 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
+from bayesprivmrf.checks import (
+    finite,
+    generator,
+    number_array,
+    positive_finite,
+    require,
+    whole_number,
+)
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import LARGEST_SCALE, Kernel, NoiseDistribution, ScaledNoise, Words, shape
+from bayesprivmrf.noise.base import (
+    LARGEST_SCALE,
+    Kernel,
+    NoiseDistribution,
+    ScaledNoise,
+    Words,
+    shape,
+)
 
 
 class _OpenDPNoise(ScaledNoise):
@@ -40,7 +54,9 @@ class _OpenDPNoise(ScaledNoise):
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return counts plus noise from OpenDP's own generator; see `NoiseDistribution.add_exactly`."""
         flat = np.asarray(counts, dtype=np.int64)
-        return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(flat.shape)
+        return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(
+            flat.shape
+        )
 
 
 # A draw exceeds 60 of these scales, about the largest 64-bit integer, with a probability below 1e-26
@@ -108,7 +124,8 @@ class DiscreteLaplace(_OpenDPNoise):
         """Draw int64 numbers as the difference of two geometric ones, whose tail is a^k."""
         _require_drawable(self)
         success = -math.expm1(-1 / self.scale)
-        rng, size = generator(rng), shape(size)
+        rng = generator(rng)
+        size = shape(size)
         return rng.geometric(success, size) - rng.geometric(success, size)
 
     def _added_to(self, vector: Any) -> Any:
@@ -156,7 +173,10 @@ class DiscreteGaussian(_OpenDPNoise):
     def _sums(self) -> tuple[float, float]:
         """Return the sums of q^(j^2) and of j^2 q^(j^2) over the integers j, in the form that converges at once."""
         # the square of a tiny scale would be 0, so the smallest float takes its place
-        half = 0.5 / max(self.scale**2, math.ulp(0.0)) if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
+        if self.scale < 0.5:
+            half = 0.5 / max(self.scale**2, math.ulp(0.0))
+        else:
+            half = 2 * math.pi**2 * self.scale**2
         terms = [(j, math.exp(-half * j * j)) for j in range(1, 8)]
         return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
 
@@ -164,7 +184,8 @@ class DiscreteGaussian(_OpenDPNoise):
     def _log_peak(self) -> float:
         total, _ = self._sums()
         return -(
-            math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
+            math.log(total)
+            + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
         )
 
     @property
@@ -188,7 +209,12 @@ class DiscreteGaussian(_OpenDPNoise):
         require(low < LARGEST_SCALE, "variance", f"be below {LARGEST_SCALE**2:g}", low**2)
         high = low + 1
         while low < (middle := low + (high - low) / 2) < high:
-            low, high = (middle, high) if cls(middle).variance < variance else (low, middle)
+            if cls(middle).variance < variance:
+                low = middle
+                high = high
+            else:
+                low = low
+                high = middle
         return cls(high if cls(low).variance < variance else low)
 
     def summed(self, count: int) -> NoiseDistribution:
@@ -211,9 +237,12 @@ class DiscreteGaussian(_OpenDPNoise):
         factor, at most one, is the probability to accept. Canonne, Kamath, Steinke 2020, Algorithm 3.
         """
         _require_drawable(self)
-        s, t = self.scale, math.floor(self.scale) + 1
-        rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
-        flat, filled = draws.reshape(-1), 0
+        s = self.scale
+        t = math.floor(self.scale) + 1
+        rng = generator(rng)
+        draws = np.empty(shape(size), dtype=np.int64)
+        flat = draws.reshape(-1)
+        filled = 0
         while filled < flat.size:
             # more proposals than are missing, so that few rounds are needed
             proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
@@ -241,7 +270,13 @@ class NoNoise(NoiseDistribution):
     scale: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        require(finite("scale", self.scale) == 0, "`scale` of no noise", "be 0", self.scale, "leave it out")
+        require(
+            finite("scale", self.scale) == 0,
+            "`scale` of no noise",
+            "be 0",
+            self.scale,
+            "leave it out",
+        )
 
     @property
     def variance(self) -> float:

@@ -75,7 +75,9 @@ class Kernel(ABC):
         """Return the largest |g| with a finite conjugate, one over records."""
 
     @abstractmethod
-    def convolved(self, residual: FloatArray, variance: FloatArray, scale: FloatArray) -> tuple[Any, Any]:
+    def convolved(
+        self, residual: FloatArray, variance: FloatArray, scale: FloatArray
+    ) -> tuple[Any, Any]:
         """Return -log f(r) and its derivative by the mean, r = y - mean; the variance is that of the sampling."""
 
     @abstractmethod
@@ -106,7 +108,8 @@ class Kernel(ABC):
 class Square(Kernel):
     r"""The kernel :math:`-r^2/2` of normal noise."""
 
-    code, variance = SQUARE, 1.0
+    code = SQUARE
+    variance = 1.0
     log_constant = 0.5 * math.log(2 * math.pi)
 
     def log(self, ratio: Any) -> Any:
@@ -130,7 +133,9 @@ class Square(Kernel):
         """Return infinite bounds."""
         return np.full(len(scale), np.inf)
 
-    def convolved(self, residual: FloatArray, variance: FloatArray, scale: FloatArray) -> tuple[Any, Any]:
+    def convolved(
+        self, residual: FloatArray, variance: FloatArray, scale: FloatArray
+    ) -> tuple[Any, Any]:
         """Return the terms of a normal density."""
         spread = variance + scale**2
         return 0.5 * residual**2 / spread + 0.5 * np.log(2 * math.pi * spread), -residual / spread
@@ -153,14 +158,19 @@ class Square(Kernel):
         self, residual: FloatArray, scale: FloatArray, sampling: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
         """Return the squared residual over the variance."""
-        width = scale if sampling is None else np.sqrt(scale**2 + sampling)
+        if sampling is None:
+            width = scale
+        else:
+            width = np.sqrt(scale**2 + sampling)
         return (np.abs(residual) / width) ** 2, np.ones_like(residual)
 
 
 class Absolute(Kernel):
     """The kernel -|r| of Laplace noise."""
 
-    code, variance, has_kink = ABSOLUTE, 2.0, True
+    code = ABSOLUTE
+    variance = 2.0
+    has_kink = True
     log_constant = math.log(2)
 
     def log(self, ratio: Any) -> Any:
@@ -194,7 +204,9 @@ class Absolute(Kernel):
         with np.errstate(divide="ignore"):
             return 1 / scale
 
-    def convolved(self, residual: FloatArray, variance: FloatArray, scale: FloatArray) -> tuple[Any, Any]:
+    def convolved(
+        self, residual: FloatArray, variance: FloatArray, scale: FloatArray
+    ) -> tuple[Any, Any]:
         r"""Return -log f and its derivative, from :math:`\operatorname{erfcx}(x) = e^{x^2} \operatorname{erfc}(x)`.
 
         Nothing large cancels in either term of f; but the first is taken as it stands where Φ is above one half.
@@ -229,10 +241,14 @@ class Absolute(Kernel):
         """Return the second derivative of -log f, or that of a normal variable where the noise is negligible."""
         found = NORMAL.convolved_curvature(residual, variance, math.sqrt(2) * scale).copy()
         is_seen = scale > 1e-4 * np.sqrt(variance)
-        residual, deviation, scale = residual[..., is_seen], np.sqrt(variance[is_seen]), scale[is_seen]
+        residual = residual[..., is_seen]
+        deviation = np.sqrt(variance[is_seen])
+        scale = scale[is_seen]
         loss, slope = self.convolved(residual, variance[is_seen], scale)
         log_kink = (
-            loss - 0.5 * (residual / deviation) ** 2 - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)
+            loss
+            - 0.5 * (residual / deviation) ** 2
+            - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)
         )
         found[..., is_seen] = np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
         return found
@@ -258,7 +274,10 @@ class Absolute(Kernel):
         self, residual: FloatArray, scale: FloatArray, sampling: FloatArray | None
     ) -> tuple[FloatArray, FloatArray]:
         """Return twice the absolute residual over its mean, which has 2 degrees of freedom."""
-        width = scale if sampling is None else self.expected_residual(scale, sampling)
+        if sampling is None:
+            width = scale
+        else:
+            width = self.expected_residual(scale, sampling)
         return 2 * np.abs(residual) / width, np.full(len(scale), 2.0)
 
 
@@ -271,7 +290,9 @@ _BY_CODE: dict[int, Kernel] = {kernel.code: kernel for kernel in KERNELS.values(
 
 def codes_of(names: Sequence[str | None]) -> IntArray:
     """Return the codes of kernels, -1 for a name that is none of them."""
-    return np.array([KERNELS[name].code if name in KERNELS else -1 for name in names], dtype=np.int64)
+    return np.array(
+        [KERNELS[name].code if name in KERNELS else -1 for name in names], dtype=np.int64
+    )
 
 
 def by_kernel(codes: IntArray, formula: Callable[..., Any], *arrays: Any) -> Any:
@@ -307,7 +328,9 @@ def by_kernel(codes: IntArray, formula: Callable[..., Any], *arrays: Any) -> Any
 
 def log_kernel(code, ratio):
     """Return the log kernel at a residual over the scale."""
-    return -abs(ratio) if code == ABSOLUTE else -0.5 * ratio * ratio
+    if code == ABSOLUTE:
+        return -abs(ratio)
+    return -0.5 * ratio * ratio
 
 
 def kernel_slope(code, ratio):
@@ -317,4 +340,6 @@ def kernel_slope(code, ratio):
 
 def log_step(code, gap, by, width):
     """Return the change of the log kernel when the true number grows by `by`; `gap` is noisy - true before."""
-    return (abs(gap) - abs(gap - by)) / width if code == ABSOLUTE else by * (gap - 0.5 * by) / (width * width)
+    if code == ABSOLUTE:
+        return (abs(gap) - abs(gap - by)) / width
+    return by * (gap - 0.5 * by) / (width * width)

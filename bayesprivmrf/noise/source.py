@@ -17,7 +17,13 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseDistribution, Words, check_kernel, check_variance, no_exact_draw
+from bayesprivmrf.noise.base import (
+    NoiseDistribution,
+    Words,
+    check_kernel,
+    check_variance,
+    no_exact_draw,
+)
 from bayesprivmrf.noise.continuous import noise_from_dict
 
 # Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
@@ -46,7 +52,8 @@ def gumbel(size: int, words: Words) -> np.ndarray:
     ndarray
         Shape (m,).
     """
-    first, second = words(size), words(size)
+    first = words(size)
+    second = words(size)
     # the exponent of U: zeros before the first one in a sequence of random bits
     zeros = leading_zeros(first)
     empty = np.flatnonzero(first == 0)
@@ -85,7 +92,8 @@ def whole_counts(counts: object) -> IntArray:
         The counts are not whole numbers of 64 bits.
     """
     given = np.asarray(counts)
-    must, remedy = "be whole numbers of 64 bits", "round them to a public grid"
+    must = "be whole numbers of 64 bits"
+    remedy = "round them to a public grid"
     is_whole = not given.size or np.can_cast(given.dtype, np.int64)
     require(is_whole, "numbers that get noise", must, str(given.dtype), remedy, error=PrivacyError)
     return given.astype(np.int64)
@@ -120,7 +128,9 @@ class NoiseSource(ABC):
         """Return independent uniform 64-bit words, uint64 of shape (size,)."""
 
     @final
-    def choose(self, scores: IntArray, scale: float, eligible: np.ndarray | None = None) -> np.ndarray:
+    def choose(
+        self, scores: IntArray, scale: float, eligible: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return one candidate for each row by the exponential mechanism, shape (rows,); see `choose_several`.
 
         Scores are whole numbers below 2^53. Their differences from the best score are exact, and clamped at 300
@@ -185,8 +195,14 @@ class NoiseSource(ABC):
         rows = max((1 << 22) // max(scores.shape[1], 1), 1)
         for start in range(0, scores.shape[0], rows):
             part = scores[start : start + rows]
-            mask = None if eligible is None else eligible[start : start + rows]
-            eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
+            if eligible is None:
+                mask = None
+            else:
+                mask = eligible[start : start + rows]
+            if mask is None:
+                eligible_part = part
+            else:
+                eligible_part = np.where(mask, part, np.iinfo(np.int64).min)
             # scores relative to the last chosen one, clamped to a span in which the noise is exact
             last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
             noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
@@ -264,7 +280,8 @@ def require_releasable(law: NoiseDistribution) -> None:
     require(same, what, must, "another", remedy)
     check_variance(law)
     check_kernel(law)
-    must, seen = "be that of added noise", "the kernel 'within', which is for counts known within bounds"
+    must = "be that of added noise"
+    seen = "the kernel 'within', which is for counts known within bounds"
     is_added = law.kernel != "within"
     require(is_added, f"the noise distribution {law.name!r}", must, seen, "leave out its `kernel`")
     _check_draw(law)
@@ -289,8 +306,10 @@ def _check_draw(law: NoiseDistribution) -> None:
         words = SimulatedNoise(np.random.default_rng(seed)).words
         return _checked(law, law.add_exactly(counts.copy(), words), counts.shape) - counts
 
-    first, what = noise(0, zeros), f"`add_exactly` of the noise distribution {law.name!r}"
-    must, seen = "take all randomness from `words`", "equal words that gave different noise"
+    first = noise(0, zeros)
+    what = f"`add_exactly` of the noise distribution {law.name!r}"
+    must = "take all randomness from `words`"
+    seen = "equal words that gave different noise"
     is_drawn = np.array_equal(first, noise(0, zeros + 1))
     remedy = "draw from `words` alone, whatever the counts"
     require(is_drawn, what, must, seen, remedy, error=PrivacyError)
@@ -303,7 +322,8 @@ def _check_draw(law: NoiseDistribution) -> None:
 def _checked(law: NoiseDistribution, noisy: object, shape: tuple[int, ...]) -> IntArray:
     """Return the noisy counts, after a check of type and shape: a cast of anything else could disclose counts."""
     is_right = isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape
-    what, must = f"`add_exactly` of the noise distribution {law.name!r}", "return int64 of the counts' shape"
+    what = f"`add_exactly` of the noise distribution {law.name!r}"
+    must = "return int64 of the counts' shape"
     seen = f"{getattr(noisy, 'dtype', type(noisy).__name__)} of shape {getattr(noisy, 'shape', ())}"
     require(is_right, what, must, seen, "correct it", error=PrivacyError)
     return noisy  # type: ignore[return-value]

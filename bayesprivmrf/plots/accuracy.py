@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.tables import FloatArray
 
 
-def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
+def edge_marginals(
+    reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]
+) -> Figure:
     r"""Draw the estimated cell probabilities of the measured cliques, and their errors, against a reference.
 
     Parameters
@@ -69,11 +71,13 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     reference = point_estimate(reference)
     instance_of("solutions", solutions, Mapping, "map names to solutions")
     require(solutions, "solutions", "hold at least one solution by name", "none")
-    truth, model = reference.marginals.flat, reference.specification
+    truth = reference.marginals.flat
+    model = reference.specification
     estimates = {}
     for name, solution in solutions.items():
         estimate = point_estimate(solution)
-        own, what = estimate.specification, f"the solution {name!r}"
+        own = estimate.specification
+        what = f"the solution {name!r}"
         is_like = own.cliques == model.cliques and own.domain == model.domain
         must = "have the cliques of the reference, in the same order"
         require(is_like, what, must, "others", "fit both on one declared network")
@@ -84,10 +88,15 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     figure = new_figure(width * columns, rows * (width + 2.2))
     # the two panels of a method stand above each other
     ratios = [width, 1.4] * rows
-    grid = figure.subplots(2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios)
-    upper, lower = list(grid[::2].ravel()), list(grid[1::2].ravel())
+    grid = figure.subplots(
+        2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios
+    )
+    upper = list(grid[::2].ravel())
+    lower = list(grid[1::2].ravel())
     draw_cells(upper[: len(estimates)], truth, estimates)
-    limit = 1.1 * max(1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values()))
+    limit = 1.1 * max(
+        1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values())
+    )
     for number, (panel, estimate) in enumerate(zip(lower, estimates.values(), strict=False)):
         panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
         _scatter(panel, truth, estimate - truth, number)
@@ -164,7 +173,10 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
 
     needed = ["method", "epsilon", "holdout_log_likelihood"]
     columns = getattr(results, "columns", ())
-    known = columns if isinstance(columns, Iterable) else ()
+    if isinstance(columns, Iterable):
+        known = columns
+    else:
+        known = ()
     missing = [column for column in needed if column not in known]
     must = f"be a DataFrame with the columns {needed}"
     require(not missing, "results", must, f"none of the name {', '.join(missing)}")
@@ -173,18 +185,30 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     found = found.astype({"epsilon": float, "score": float}).replace([np.inf, -np.inf], np.nan)
     scores: Any = found.dropna(subset="score")
     has_epsilon = scores["epsilon"].notna()
-    require(has_epsilon.any(), "results", "hold at least one row with an epsilon and a finite score", "none")
+    require(
+        has_epsilon.any(),
+        "results",
+        "hold at least one row with an epsilon and a finite score",
+        "none",
+    )
     levels = scores[~has_epsilon].groupby("method", sort=False)["score"].mean()
     if reference is not None:
         must = f"be a method without epsilon that has a score, one of {sorted(levels.index)}"
-        require(isinstance(reference, str) and reference in levels, "reference", must, repr(reference))
+        require(
+            isinstance(reference, str) and reference in levels, "reference", must, repr(reference)
+        )
         scores["score"] = levels[reference] - scores["score"]
         levels = levels[[reference]] * 0
     lines = scores[has_epsilon].groupby("method", sort=False)
     epsilons = sorted(scores["epsilon"].dropna().unique())
     figure, (panel,) = panels(1, width=6.8)
     # decades between neighboring methods, so that markers of nearly equal scores do not cover each other
-    step = 0.15 if len(epsilons) == 1 else 0.0 if reference is None else 0.03
+    if len(epsilons) == 1:
+        step = 0.15
+    elif reference is None:
+        step = 0.0
+    else:
+        step = 0.03
     for number, (name, points) in enumerate(lines):
         aside = 10 ** (step * (number - (len(lines) - 1) / 2))
         means = points.groupby("epsilon")["score"].agg(["mean", "size"])

@@ -116,7 +116,8 @@ def marginal_forest(
     is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
     asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
     cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
-    must, remedy = f"have at most {_MOST_ROWS} rows to be read", "ask for fewer or smaller marginals"
+    must = f"have at most {_MOST_ROWS} rows to be read"
+    remedy = "ask for fewer or smaller marginals"
     has_panels = len(methods) > len(COLORS)
     height = cells  # in rows
     seen = f"{cells} cells"
@@ -127,18 +128,28 @@ def marginal_forest(
     require(height <= _MOST_ROWS, "a forest", must, seen, remedy)
     marginals = [tuple(domain.variables[v] for v in marginal) for marginal in asked]
     found = {name: _cells(method, marginals, prob) for name, method in methods.items()}
-    estimates = [frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()]
+    estimates = [
+        frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()
+    ]
     # label, cells and style of each kind of mark
-    marks = [] if truth is None else _true_marks(domain, marginals, truth)
-    centre, axis = np.zeros(len(estimates[0])), "probability"
+    if truth is None:
+        marks = []
+    else:
+        marks = _true_marks(domain, marginals, truth)
+    centre = np.zeros(len(estimates[0]))
+    axis = "probability"
     if is_centred and truth is not None:
         # every cell has one kind of mark
-        centre, axis = np.nansum([cells for _, cells, _ in marks], axis=0), f"{axis} minus truth"
+        centre = np.nansum([cells for _, cells, _ in marks], axis=0)
+        axis = f"{axis} minus truth"
     elif is_centred:
-        centre, axis = estimates[0][:, 0], f"{axis} minus estimate by {next(iter(methods))}"
+        centre = estimates[0][:, 0]
+        axis = f"{axis} minus estimate by {next(iter(methods))}"
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout, count)
-        marks.append((f"frequency in {records:,} records", cells, {"marker": "x", "color": GRAY, "s": 30}))
+        marks.append(
+            (f"frequency in {records:,} records", cells, {"marker": "x", "color": GRAY, "s": 30})
+        )
     estimates = [numbers - centre[:, None] for numbers in estimates]
     marks = [(name, cells - centre, mark) for name, cells, mark in marks]
     if has_panels:
@@ -151,10 +162,15 @@ def marginal_forest(
         label = f"estimate, {share(prob)} interval" + ("" if is_exact else " (approximate)")
         return _panel_a_cell(found, estimates, marks, titles, axis, label)
     # a row for each cell, below a row with the heading of its marginal
-    labels, rows = [], []
+    labels = []
+    rows = []
     for number, marginal in enumerate(marginals):
         labels.append(" × ".join(map(str, marginal)))
-        doubted = [name for name, own in found.items() if (own.loc[number, "status"] == "not trusted").any()]
+        doubted = [
+            name
+            for name, own in found.items()
+            if (own.loc[number, "status"] == "not trusted").any()
+        ]
         if doubted:
             labels[-1] += ", not trusted" + ("" if len(found) == 1 else f": {', '.join(doubted)}")
         for states in product(*map(domain.states_of, marginal)):
@@ -171,17 +187,28 @@ def marginal_forest(
     numbers = np.concatenate(estimates)
     extent = max(float(np.nanmax(numbers) - np.nanmin(numbers)), 1e-300)
     lengths = numbers[:, 2] - numbers[:, 1]
-    half = 0.5 * (72 * across) * np.nanmedian(lengths) / extent if np.isfinite(lengths).any() else np.inf
+    if np.isfinite(lengths).any():
+        half = 0.5 * (72 * across) * np.nanmedian(lengths) / extent
+    else:
+        half = np.inf
     area = float(np.clip(half, 1.6, 4.25)) ** 2
-    for number, (name, method, numbers) in enumerate(zip(methods, methods.values(), estimates, strict=True)):
+    for number, (name, method, numbers) in enumerate(
+        zip(methods, methods.values(), estimates, strict=True)
+    ):
         places = np.asarray(rows) + lane * (number + 0.5 - len(estimates) / 2)
         # bars are higher than the smallest points, so that a bar shorter than its point still shows
-        bars = {"linewidth": min(0.8 * 72 * row_height * lane, 5.0), "alpha": 0.5, "capstyle": "butt"}
+        bars = {
+            "linewidth": min(0.8 * 72 * row_height * lane, 5.0),
+            "alpha": 0.5,
+            "capstyle": "butt",
+        }
         label = str(name)
         line = "none"
         if np.isfinite(numbers[:, 1:]).any():
             panel.hlines(places, numbers[:, 1], numbers[:, 2], color=look(number)["color"], **bars)
-            label = f"{name}, {share(prob)} interval" + ("" if hasattr(method, "tree") else " (approximate)")
+            label = f"{name}, {share(prob)} interval" + (
+                "" if hasattr(method, "tree") else " (approximate)"
+            )
             line = "-"
         panel.scatter(numbers[:, 0], places, s=area, linewidths=0, zorder=3, **look(number))
         panel.plot([], [], label=label, linestyle=line, **look(number))  # for the legend
@@ -200,7 +227,10 @@ def marginal_forest(
         panel.tick_params(axis="x", top=True, labeltop=True)
     # two entries side by side, with 0.6 inches for a mark and the gap, where both labels are short
     longest = max(map(len, panel.get_legend_handles_labels()[1]))
-    columns = 2 if 2 * (0.6 + 9 * LETTER * longest) <= PAGE_WIDTH else 1
+    if 2 * (0.6 + 9 * LETTER * longest) <= PAGE_WIDTH:
+        columns = 2
+    else:
+        columns = 1
     figure.legend(loc="outside upper left", frameon=False, fontsize=9, ncols=columns)
     return figure
 
@@ -223,7 +253,9 @@ def _panel_a_cell(
     """Draw one panel a cell with one row a method, for more methods than there are colors."""
     names = [printable(str(name)) for name in found]
     numbers = np.stack(estimates, axis=1)  # shape (cells, methods, 3)
-    is_doubted = np.stack([frame["status"].to_numpy() == "not trusted" for frame in found.values()], axis=1)
+    is_doubted = np.stack(
+        [frame["status"].to_numpy() == "not trusted" for frame in found.values()], axis=1
+    )
     # inches: labels on the left, at least 2 across a panel; a legend above, and each row as high as its label
     beside = 10 * LETTER * max(map(len, names))
     columns = _panel_columns(len(titles))
@@ -241,7 +273,14 @@ def _panel_a_cell(
     for panel, title, (values, lower, upper), doubted in zip(
         panels, titles, numbers.transpose(0, 2, 1), is_doubted, strict=False
     ):
-        panel.barh(places[::2], 1, height=1, transform=panel.get_yaxis_transform(), color="#f3f3f3", zorder=0)
+        panel.barh(
+            places[::2],
+            1,
+            height=1,
+            transform=panel.get_yaxis_transform(),
+            color="#f3f3f3",
+            zorder=0,
+        )
         panel.hlines(places, lower, upper, color=color, linewidth=2.2, alpha=0.5, zorder=2)
         panel.scatter(values[~doubted], places[~doubted], s=16, color=color, zorder=3)
         if doubted.any():
@@ -264,7 +303,9 @@ def _panel_a_cell(
     else:
         first.plot([], [], "o", color=color, label="estimate")
     if is_doubted.any():
-        first.plot([], [], "o", linestyle="none", markerfacecolor="white", color=color, label="not trusted")
+        first.plot(
+            [], [], "o", linestyle="none", markerfacecolor="white", color=color, label="not trusted"
+        )
     for name, cells, mark in marks:
         style = {"color": mark["color"], "linestyle": "--" if mark["marker"] == "x" else "-"}
         for panel, place in zip(panels, cells, strict=False):
@@ -303,21 +344,30 @@ def _true_marks(
     """
     from bayesprivmrf.mechanisms.noisy_statistics import EXACT, Reference
 
-    solution, cells, is_data = solution_of(truth), [], []
+    solution = solution_of(truth)
+    cells = []
+    is_data = []
     for one in marginals:
         # the truth's states may have another order
-        own = aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one])
+        own = aligned(
+            "`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]
+        )
         cells.append(own.ravel())
         model = solution.specification
-        is_data.append(np.full(own.size, parent(model.scopes, model.positions_of(one)[1]) is not None))
-    values, inside = np.concatenate(cells), np.concatenate(is_data)
+        is_data.append(
+            np.full(own.size, parent(model.scopes, model.positions_of(one)[1]) is not None)
+        )
+    values = np.concatenate(cells)
+    inside = np.concatenate(is_data)
     black = {"marker": "|", "color": "black", "s": 70}
     if not isinstance(truth, Reference):
         return [("truth", values, black)]
     marks = [(f"data ({EXACT})", np.where(inside, values, np.nan), black)]
     if not inside.all():
         implied = np.where(inside, np.nan, values)
-        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GRAY}))
+        marks.append(
+            (f"declared independences on the data ({EXACT})", implied, black | {"color": GRAY})
+        )
     return marks
 
 
@@ -327,7 +377,8 @@ def _frequencies(
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.frame import Counts
 
-    cells, records = [], 0
+    cells = []
+    records = 0
     # one by one, because a specification drops a marginal that lies inside another
     for marginal in marginals:
         own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
@@ -349,5 +400,7 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
     for name, domain in zip(list(methods)[1:], others, strict=True):
         both = f"the methods {next(iter(methods))!r} and {name!r}"
         remedy = "fit releases of one declared network"
-        require(domain == first, both, "have the same variables and states", "different ones", remedy)
+        require(
+            domain == first, both, "have the same variables and states", "different ones", remedy
+        )
     return first

@@ -106,23 +106,36 @@ def learned_graph(
         excludes_zero = probability("excludes_zero", excludes_zero, zero=False, remedy=remedy)
         kept = _significant(learned, excludes_zero, rng)
         graph.remove_edges_from([(a, b) for a, b in graph.edges if frozenset((a, b)) not in kept])
-    groups = _communities(graph) if order == "communities" else [list(graph)]
+    if order == "communities":
+        groups = _communities(graph)
+    else:
+        groups = [list(graph)]
     # even steps along the circle, and a gap of one step between two groups
     step = 2 * math.pi / max(len(graph) + (len(groups) if len(groups) > 1 else 0), 1)
     angles: dict[Any, float] = {}
     colors = []
     for number, group in enumerate(groups):
         start = len(angles) + number
-        angles |= {variable: math.pi / 2 - step * (start + place) for place, variable in enumerate(group)}
+        angles |= {
+            variable: math.pi / 2 - step * (start + place) for place, variable in enumerate(group)
+        }
         is_community = order == "communities" and graph.degree(group[0]) > 0
         colors += [look(number)["color"] if is_community else "black"] * len(group)
     names = {v: f"{v}*" if "merged" in graph.nodes[v] else str(v) for v in graph}
-    is_named, is_radial = len(graph) <= _MOST_NAMES, len(graph) > 16
+    is_named = len(graph) <= _MOST_NAMES
+    is_radial = len(graph) > 16
     # inches: a margin for the names around the circle
-    letters = 9 * LETTER * max(map(len, names.values()), default=0) + 0.2 if is_named else 0.2
-    width = 6.4 if len(graph) <= 16 and letters < 0.8 else PAGE_WIDTH
+    if is_named:
+        letters = 9 * LETTER * max(map(len, names.values()), default=0) + 0.2
+    else:
+        letters = 0.2
+    if len(graph) <= 16 and letters < 0.8:
+        width = 6.4
+    else:
+        width = PAGE_WIDTH
     radius = max(width / 2 - letters, 1.5)
-    across, up = radius + letters, radius + (letters if is_radial else 0.3)
+    across = radius + letters
+    up = radius + (letters if is_radial else 0.3)
     figure = new_figure(2 * across, 2 * up + 0.3)
     panel = figure.subplots()
     panel.set_axis_off()
@@ -135,17 +148,24 @@ def learned_graph(
 
     weights = nx.get_edge_attributes(graph, "weight")
     largest = max(map(abs, weights.values()), default=0.0)
-    positive = COLORS[0] if kind == "coupling" else GRAY
+    if kind == "coupling":
+        positive = COLORS[0]
+    else:
+        positive = GRAY
     for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
         # the strongest are drawn last, and are 5 points wide
         own = sorted(
-            (edge for edge in weights if sign * weights[edge] > 0), key=lambda edge: abs(weights[edge])
+            (edge for edge in weights if sign * weights[edge] > 0),
+            key=lambda edge: abs(weights[edge]),
         )
         if own:
             shown = {"edge_color": color, "style": style, "alpha": 0.8}
             widths = [0.4 + 4.6 * abs(weights[edge]) / largest for edge in own]
             nx.draw_networkx_edges(graph, places, ax=panel, edgelist=own, width=widths, **shown)
-            words = ("positive" if sign > 0 else "negative") if kind == "coupling" else MEANING[kind]
+            if kind == "coupling":
+                words = "positive" if sign > 0 else "negative"
+            else:
+                words = MEANING[kind]
             unit = "" if kind == "dependence" else " nats"
             label = f"{words}, up to {abs(weights[own[-1]]):.2f}{unit}"
             panel.plot([], [], color=color, linestyle=style, label=label)
@@ -168,11 +188,16 @@ def learned_graph(
     return figure
 
 
-def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
+def weighted_graph(
+    learned: Any, threshold: float | None, weight: str | None
+) -> tuple[nx.Graph, str]:
     """Return the graph of a learned model, and the meaning of its weights: one of the keys of `MEANING`."""
     object_with("has_signs", "learned", learned, "be a learned model with its couplings")
     if weight is None:
-        weight = "largest" if learned.has_signs else "dependence"
+        if learned.has_signs:
+            weight = "largest"
+        else:
+            weight = "dependence"
     graph = learned.graph(threshold, weight=weight)
     return graph, "coupling" if learned.has_signs and weight == "largest" else weight
 
@@ -182,7 +207,8 @@ def _significant(learned: Any, prob: float, rng: Any) -> set[frozenset[Any]]:
     frame = learned.couplings_interval(prob, rng)
     labels = frame.index[(frame["lower"] > 0) | (frame["upper"] < 0)]
     if "other" in labels.names:
-        first, second = labels.get_level_values("variable"), labels.get_level_values("other")
+        first = labels.get_level_values("variable")
+        second = labels.get_level_values("other")
         return set(map(frozenset, zip(first, second, strict=True)))
     # a model of monomials has a tuple of one or more variables a row
     return {frozenset(pair) for members in labels for pair in combinations(members, 2)}
@@ -199,7 +225,10 @@ def _communities(graph: nx.Graph) -> list[list[Any]]:
     sizes.add_weighted_edges_from(
         (position[a], position[b], abs(size)) for a, b, size in graph.edges(data="weight") if size
     )
-    found = nx.community.greedy_modularity_communities(sizes, weight="weight") if sizes.size() else []
+    if sizes.size():
+        found = nx.community.greedy_modularity_communities(sizes, weight="weight")
+    else:
+        found = []
     groups = sorted(sorted(group) for group in found)
     groups.append([number for number in range(len(variables)) if number not in sizes])
     return [[variables[number] for number in group] for group in groups if group]
@@ -207,15 +236,24 @@ def _communities(graph: nx.Graph) -> list[list[Any]]:
 
 def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
     """Write a variable's name outside the circle: along the radius where there are many, else horizontally."""
-    x, y = math.cos(angle), math.sin(angle)
+    x = math.cos(angle)
+    y = math.sin(angle)
     if is_radial:
-        turn = math.degrees(angle) if x >= 0 else math.degrees(angle) + 180
+        if x >= 0:
+            turn = math.degrees(angle)
+        else:
+            turn = math.degrees(angle) + 180
         side = "left" if x >= 0 else "right"
         style = {"rotation": turn, "rotation_mode": "anchor", "ha": side, "va": "center"}
     else:
         # near the top and the bottom a name stands above or below its node
         is_upright = abs(x) < 0.08
-        side = "center" if is_upright else "left" if x > 0 else "right"
+        if is_upright:
+            side = "center"
+        elif x > 0:
+            side = "left"
+        else:
+            side = "right"
         style = {"ha": side, "va": ("bottom" if y > 0 else "top") if is_upright else "center"}
     panel.text(1.05 * x, 1.05 * y, name, fontsize=9, **style)
 
@@ -297,11 +335,16 @@ def _matrix(graph: Any, kind: str) -> Figure:
     import networkx as nx
     from matplotlib.colors import PowerNorm, TwoSlopeNorm
 
-    names, size, has_signs = list(graph), len(graph), kind == "coupling"
+    names = list(graph)
+    size = len(graph)
+    has_signs = kind == "coupling"
     values = nx.to_numpy_array(graph, nodelist=names, nonedge=np.nan)
     largest = max(float(np.nanmax(np.abs(values), initial=0.0)), 1e-12)
     # the square root makes weak dependences visible beside strong ones
-    norm = TwoSlopeNorm(0.0, -largest, largest) if has_signs else PowerNorm(0.5, 0.0, largest)
+    if has_signs:
+        norm = TwoSlopeNorm(0.0, -largest, largest)
+    else:
+        norm = PowerNorm(0.5, 0.0, largest)
     side = min(2.4 + 0.42 * size, PAGE_WIDTH - 0.8)
     figure = new_figure(side + 0.8, side)
     panel = figure.subplots()
@@ -312,11 +355,17 @@ def _matrix(graph: Any, kind: str) -> Figure:
                 red, green, blue, _ = image.cmap(image.norm(value))
                 is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
                 color = "white" if is_dark else "black"
-                text = f"{value:z.2f}" if abs(value) < 9.95 else f"{value:.0f}"
+                if abs(value) < 9.95:
+                    text = f"{value:z.2f}"
+                else:
+                    text = f"{value:.0f}"
                 panel.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     elif has_signs:
         _dashes(panel, values, 0.05 * largest, largest, side - 1.2)
-    unit = "" if kind == "dependence" else ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
+    if kind == "dependence":
+        unit = ""
+    else:
+        unit = ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
     _name_entries(panel, names, names, width=side - 1.2, most=40)
     figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
     return figure
@@ -337,18 +386,27 @@ def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width
 
 def _tables(tables: Sequence[xr.DataArray]) -> Figure:
     beside, letters = (
-        [8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values) for table in tables]
+        [
+            8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values)
+            for table in tables
+        ]
         for axis in (0, 1)
     )
     # two tables side by side, if their row names leave at least 1.5 inches for each
     taken = 0.7 + max(beside)
-    columns = 2 if len(tables) > 1 and (PAGE_WIDTH - 1.6) / 2 - taken >= 1.5 else 1
+    if len(tables) > 1 and (PAGE_WIDTH - 1.6) / 2 - taken >= 1.5:
+        columns = 2
+    else:
+        columns = 1
     rows = -(-len(tables) // columns)
     shapes = np.array([table.shape for table in tables])
     # inches: 0.3 a state up to eight states, then closer
     sides = np.clip(0.3 * shapes, 0.9, 3.4)
     heights = [sides[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
-    width = min(4.8 + max(beside), PAGE_WIDTH) if columns == 1 else PAGE_WIDTH
+    if columns == 1:
+        width = min(4.8 + max(beside), PAGE_WIDTH)
+    else:
+        width = PAGE_WIDTH
     across = (width - 1.6) / columns - taken
     labels = sum(max(letters[columns * r : columns * (r + 1)]) + 0.6 for r in range(rows))
     figure = new_figure(width, max(sum(heights) + labels, 3.2))

@@ -28,7 +28,11 @@ _LATENT, _OBSERVED, _REPLICATED = COLORS[0], COLORS[2], "#bdbdbd"
 
 
 def noisy_against_posterior(
-    posterior: Posterior, cliques: Sequence[Any] | None = None, *, prob: float = 0.9, is_centred: bool = True
+    posterior: Posterior,
+    cliques: Sequence[Any] | None = None,
+    *,
+    prob: float = 0.9,
+    is_centred: bool = True,
 ) -> Figure:
     """Draw released noisy counts against the posterior of the true counts and against replicated noisy counts.
 
@@ -72,12 +76,17 @@ def noisy_against_posterior(
     must = "have at most 1,000 cells to be read"
     require(cells <= 1000, "the figure", must, cells, "choose some `cliques`")
     labels = [
-        [", ".join(map(str, cell)) for cell in product(*(table.coords[dim].values for dim in table.dims))]
+        [
+            ", ".join(map(str, cell))
+            for cell in product(*(table.coords[dim].values for dim in table.dims))
+        ]
         for table in tables
     ]
     # at most four columns, and at least 0.15 inches a cell where that is possible
     largest = max(map(len, labels))
-    columns = max(1, min(4, math.ceil(math.sqrt(len(tables))), int(PAGE_WIDTH / (0.15 * largest + 0.6))))
+    columns = max(
+        1, min(4, math.ceil(math.sqrt(len(tables))), int(PAGE_WIDTH / (0.15 * largest + 0.6)))
+    )
     # cells are named where the names do not touch
     is_named = [len(own) <= (PAGE_WIDTH / columns - 0.6) / 0.11 for own in labels]
     below = (
@@ -93,7 +102,9 @@ def noisy_against_posterior(
         replicated = tree["posterior_predictive"][name].transpose("chain", "draw", *table.dims)
         true = _true_counts(posterior, table.dims)
         drawn = (each.values.reshape(-1, table.size) for each in (replicated, true))
-        what = name.removeprefix("noisy_counts").translate(str.maketrans({",": " × ", "[": None, "]": None}))
+        what = name.removeprefix("noisy_counts").translate(
+            str.maketrans({",": " × ", "[": None, "]": None})
+        )
         outside = _draw(panel, table.values.ravel(), *drawn, prob=prob, is_centred=is_centred)
         panel.set_title(f"{what}\n{outside} outside", fontsize=9, loc="left")
         panel.set_xlim(-0.7, table.size - 0.3)
@@ -121,18 +132,31 @@ def _draw(
     """Draw one table, and say how many of its released counts are outside the intervals of replicated ones."""
     # a structural zero is 0 without noise in every draw
     places = np.flatnonzero((replicated != 0).any(axis=0))
-    released, replicated, true = released[places], replicated[:, places], true[:, places]
+    released = released[places]
+    replicated = replicated[:, places]
+    true = true[:, places]
     mean = true.mean(axis=0)
     centre = mean * float(is_centred)
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     low, high = np.quantile(replicated, tails, axis=0)
     interval = f"count, {share(prob)} interval"
-    bars = {"color": _REPLICATED, "linewidth": 5, "capstyle": "butt", "label": f"replicated noisy {interval}"}
+    bars = {
+        "color": _REPLICATED,
+        "linewidth": 5,
+        "capstyle": "butt",
+        "label": f"replicated noisy {interval}",
+    }
     panel.vlines(places, low - centre, high - centre, **bars)
     bars = {"color": _LATENT, "linewidth": 1.8, "capstyle": "butt", "label": f"true {interval}"}
     panel.vlines(places, *(np.quantile(true, tails, axis=0) - centre), **bars)
     panel.scatter(places, mean - centre, color=_LATENT, marker="o", s=12, zorder=3)
-    cross = {"color": _OBSERVED, "marker": "x", "s": 22, "linewidth": 1.2, "label": "noisy count as released"}
+    cross = {
+        "color": _OBSERVED,
+        "marker": "x",
+        "s": 22,
+        "linewidth": 1.2,
+        "label": "noisy count as released",
+    }
     panel.scatter(places, released - centre, zorder=4, **cross)
     return f"{np.sum((released < low) | (released > high))} of {len(places)}"
 
@@ -153,7 +177,13 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
         asked = {dims[position] for position in asked_positions(domain, clique)}
         found = [name for name, own in members.items() if own == asked]
         known = ", ".join(name.removeprefix("noisy_counts") for name in members)
-        require(found, "cliques", "hold measured cliques", repr(clique), f"the measured ones are {known}")
+        require(
+            found,
+            "cliques",
+            "hold measured cliques",
+            repr(clique),
+            f"the measured ones are {known}",
+        )
         chosen += found
     return list(dict.fromkeys(chosen))
 
@@ -216,7 +246,9 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     points = np.unique(np.linspace(0, draws + 1, min(draws + 1, 100) + 1).astype(int))
     places = points / (draws + 1)
     columns = min(len(tables), 3)
-    figure, axes = panels(len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns)
+    figure, axes = panels(
+        len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns
+    )
     for panel, (name, table) in zip(axes, tables.items(), strict=True):
         # the empirical distribution function at each place
         below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
@@ -225,7 +257,9 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
         panel.fill_between(places, lower, upper, color="#d9d9d9", zorder=1)
         panel.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
         panel.plot(places, shares, color=COLORS[0], alpha=0.7, linewidth=1.0)
-        is_out = np.any((shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0)
+        is_out = np.any(
+            (shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0
+        )
         what = f"{int(is_out.sum())} of {table.shape[1]} leave the {share(prob)} band"
         panel.set_title(f"{name}\n{len(table):,} replications\n{what}", fontsize=10, loc="left")
         panel.set_xlim(0, 1)
@@ -250,11 +284,14 @@ def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatAr
     generator = np.random.default_rng(20220318)
     counts = generator.multinomial(replications, np.diff(places), size=4000).cumsum(axis=1)[:, :-1]
     inner = places[1:-1]
-    tails = np.minimum(binom.cdf(counts, replications, inner), binom.sf(counts - 1, replications, inner))
+    tails = np.minimum(
+        binom.cdf(counts, replications, inner), binom.sf(counts - 1, replications, inner)
+    )
     # slightly lower, so that rounding does not exclude a simulated function that reaches the level
     level = (1 - 1e-9) * float(np.quantile(tails.min(axis=1), 1 - prob, method="lower"))
     # at both ends the function is 0 and 1
-    lower, upper = places.copy(), places.copy()
+    lower = places.copy()
+    upper = places.copy()
     lower[1:-1] = binom.ppf(level, replications, inner) / replications
     upper[1:-1] = 1 - binom.ppf(level, replications, 1 - inner) / replications
     return lower, upper
@@ -267,7 +304,10 @@ def _checked(ranks: Any, draws: int) -> dict[str, IntArray]:
     tables: dict[str, IntArray] = {}
     for name, values in ranks.items():
         table = np.asarray(values)
-        table = table[:, None] if table.ndim == 1 else table
+        if table.ndim == 1:
+            table = table[:, None]
+        else:
+            table = table
         is_table = table.ndim == 2 and table.size > 0 and table.dtype.kind in "uif"
         must = "be numbers of the shape (replications,) or (replications, quantities)"
         require(is_table, f"the ranks {name!r}", must, f"shape {np.shape(values)}")

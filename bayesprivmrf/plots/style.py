@@ -35,7 +35,12 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panels(
-    number: int, *, width: float = 3.4, height: float = 4.0, columns: int = 4, is_shared: bool = True
+    number: int,
+    *,
+    width: float = 3.4,
+    height: float = 4.0,
+    columns: int = 4,
+    is_shared: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure and its panels, row by row.
 
@@ -53,7 +58,9 @@ def panels(
     columns = min(number, columns)
     rows = math.ceil(number / columns)
     figure = new_figure(width * columns, height * rows)
-    axes = list(figure.subplots(rows, columns, sharex=is_shared, sharey=is_shared, squeeze=False).ravel())
+    axes = list(
+        figure.subplots(rows, columns, sharex=is_shared, sharey=is_shared, squeeze=False).ravel()
+    )
     for unused in axes[number:]:
         unused.set_visible(False)
     return figure, axes[:number]
@@ -80,9 +87,18 @@ def look(number: int) -> dict[str, Any]:
 
 def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
-    found = estimate if isinstance(estimate, type) else getattr(estimate, "solution", estimate)
+    if isinstance(estimate, type):
+        found = estimate
+    else:
+        found = getattr(estimate, "solution", estimate)
     is_fit = not isinstance(found, type | Released) and hasattr(found, "specification")
-    require(is_fit, "an estimate", "be a fitted or learned model", kind_of(estimate), "fit a release first")
+    require(
+        is_fit,
+        "an estimate",
+        "be a fitted or learned model",
+        kind_of(estimate),
+        "fit a release first",
+    )
     return cast("Solution", found)
 
 

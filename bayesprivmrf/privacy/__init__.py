@@ -16,7 +16,13 @@ from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
 from bayesprivmrf.privacy.largest_sum import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
-from bayesprivmrf.privacy.selection import Exposure, selection_rho, selection_scale, step_rho, step_scale
+from bayesprivmrf.privacy.selection import (
+    Exposure,
+    selection_rho,
+    selection_scale,
+    step_rho,
+    step_scale,
+)
 from bayesprivmrf.privacy.subsampled_gaussian import (
     CalibratedNoise,
     Schedule,

@@ -51,7 +51,12 @@ class ExternalField:
         # a strength of 10 nats is a share of 2e-9; `score_lattice.TERM_ERROR` relies on this limit
         for name, largest in (("strength", 10.0), ("center", 1.0)):
             value = finite(name, getattr(self, name))
-            require(abs(value) <= largest, f"`{name}` of an external field", f"be within ±{largest:g}", value)
+            require(
+                abs(value) <= largest,
+                f"`{name}` of an external field",
+                f"be within ±{largest:g}",
+                value,
+            )
             object.__setattr__(self, name, float(value))
 
     @classmethod
@@ -91,7 +96,8 @@ class ExternalField:
         if field is None or isinstance(field, cls):
             return field
         is_number = isinstance(field, int | float | np.number) and not isinstance(field, bool)
-        must, remedy = "be None, a number of nats or an ExternalField", "see ExternalField.from_share(0.38)"
+        must = "be None, a number of nats or an ExternalField"
+        remedy = "see ExternalField.from_share(0.38)"
         require(is_number, "field", must, type(field).__name__, remedy)
         return cls(float(field))
 
@@ -124,7 +130,9 @@ class ExternalField:
         """
         h = abs(self.strength)
         root = _rising_root(
-            lambda t: 2 * math.tanh(t) - (h - t) * (1 - 2 * math.tanh(t) ** 2), 0.0, min(h, math.asinh(1.0))
+            lambda t: 2 * math.tanh(t) - (h - t) * (1 - 2 * math.tanh(t) ** 2),
+            0.0,
+            min(h, math.asinh(1.0)),
         )
         return math.cosh(root) / (2 - math.cosh(root) ** 2) * _UP
 
@@ -141,7 +149,10 @@ class ExternalField:
 
     def sentence(self) -> str:
         """Describe the field in words, as an assumption of an answer."""
-        pull = f", neighbors pull around a mean outcome of {self.center:.4g}" if self.center else ""
+        if self.center:
+            pull = f", neighbors pull around a mean outcome of {self.center:.4g}"
+        else:
+            pull = ""
         return f"a public external field of {self.strength:.4g} nats, fixed in advance{pull}"
 
 
@@ -151,5 +162,10 @@ def _rising_root(function: Any, low: float, high: float) -> float:
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
-        low, high = (middle, high) if function(middle) < 0 else (low, middle)
+        if function(middle) < 0:
+            low = middle
+            high = high
+        else:
+            low = low
+            high = middle
     return high

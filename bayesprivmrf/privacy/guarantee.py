@@ -49,13 +49,17 @@ def round_up(exact: Fraction) -> float:
         nearest = float(exact)
     except OverflowError:
         return math.inf
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+    if Fraction(nearest) >= exact:
+        return nearest
+    return math.nextafter(nearest, math.inf)
 
 
 def root_up(squared: float) -> float:
     """Return the square root of a number, rounded up to a float."""
     root = math.sqrt(squared)
-    return root if Fraction(root) ** 2 >= Fraction(squared) else math.nextafter(root, math.inf)
+    if Fraction(root) ** 2 >= Fraction(squared):
+        return root
+    return math.nextafter(root, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,16 +111,26 @@ class PrivacyGuarantee:
         set_field = object.__setattr__
         set_field(self, "adjacency", Adjacency.checked(self.adjacency))
         set_field(self, "delta", probability("delta", self.delta, zero=True))
-        given, remedy = f"{self.epsilon!r} and {self.rho!r}", "`rho` alone states zero-concentrated privacy"
+        given = f"{self.epsilon!r} and {self.rho!r}"
+        remedy = "`rho` alone states zero-concentrated privacy"
         is_one = (self.epsilon is None) != (self.rho is None)
         require(is_one, "exactly one of `epsilon` and `rho`", "be given", given, remedy)
         if self.rho is not None:
             set_field(self, "rho", positive_finite("rho", self.rho))
-            require(self.delta == 0, "delta", "be 0 beside `rho`", self.delta, "convert to one form first")
+            require(
+                self.delta == 0,
+                "delta",
+                "be 0 beside `rho`",
+                self.delta,
+                "convert to one form first",
+            )
         elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
             set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        is_text = isinstance(self.unit, str) and self.unit.strip() and printable(self.unit) == self.unit
-        must, remedy = "name the privacy unit on one line", "write 'record' or 'person'"
+        is_text = (
+            isinstance(self.unit, str) and self.unit.strip() and printable(self.unit) == self.unit
+        )
+        must = "name the privacy unit on one line"
+        remedy = "write 'record' or 'person'"
         require(is_text, "unit", must, repr(self.unit), remedy)
 
     @property
@@ -124,7 +138,9 @@ class PrivacyGuarantee:
         """Form of the guarantee: ``"pure"``, ``"zero-concentrated"`` or ``"approximate"``."""
         if self.rho is not None:
             return "zero-concentrated"
-        return "approximate" if self.delta > 0 else "pure"
+        if self.delta > 0:
+            return "approximate"
+        return "pure"
 
     def _with(self, **numbers: float) -> PrivacyGuarantee:
         return PrivacyGuarantee(adjacency=self.adjacency, unit=self.unit, **numbers)
@@ -205,7 +221,8 @@ class PrivacyGuarantee:
         """
         if self.form == "zero-concentrated":
             return self
-        must, remedy = "be 0 for a zero-concentrated guarantee", "compose in the approximate form instead"
+        must = "be 0 for a zero-concentrated guarantee"
+        remedy = "compose in the approximate form instead"
         require(self.delta == 0, "delta", must, self.delta, remedy, error=PrivacyError)
         assert self.epsilon is not None
         # libm's error is a few units of 2^-53
@@ -227,7 +244,9 @@ class PrivacyGuarantee:
         else:
             promise = f"pure differential privacy with epsilon = {_shown(self.epsilon)}"
         if self.adjacency is Adjacency.REPLACE_ONE:
-            relation = f"that differ in the replacement of one {self.unit}, their number being public"
+            relation = (
+                f"that differ in the replacement of one {self.unit}, their number being public"
+            )
         else:
             relation = f"that differ in the addition or removal of one {self.unit}"
         return (
@@ -337,23 +356,35 @@ def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGua
         instance_of("compose", guarantee, PrivacyGuarantee, "be given guarantees", remedy)
     # a pure promise is the approximate one whose delta is 0
     forms = ["pure or approximate" if g.rho is None else "zero-concentrated" for g in guarantees]
-    convert = (
-        "convert pure ones with `to_zero_concentrated()`, or concentrated ones with `to_approximate(delta)`"
-    )
+    convert = "convert pure ones with `to_zero_concentrated()`, or concentrated ones with `to_approximate(delta)`"
     for what, values, remedy in (
         ("unit", [g.unit for g in guarantees], "state both for the same privacy unit"),
-        ("neighboring relation", [g.adjacency.value for g in guarantees], "release both under one relation"),
+        (
+            "neighboring relation",
+            [g.adjacency.value for g in guarantees],
+            "release both under one relation",
+        ),
         ("form", forms, convert),
     ):
-        seen, must = sorted(set(values)), f"share one {what} to be composed"
-        require(len(seen) == 1, "all guarantees", must, " and ".join(seen), remedy, error=PrivacyError)
+        seen = sorted(set(values))
+        must = f"share one {what} to be composed"
+        require(
+            len(seen) == 1, "all guarantees", must, " and ".join(seen), remedy, error=PrivacyError
+        )
     first = guarantees[0]
     if disjoint:
         return _of_disjoint_groups(guarantees)
     if first.rho is not None:
         return first._with(rho=_sum_up(g.rho for g in guarantees))
     delta = _sum_up(g.delta for g in guarantees)
-    require(delta < 1, "the deltas", "add up to less than 1", delta, "make them smaller", error=PrivacyError)
+    require(
+        delta < 1,
+        "the deltas",
+        "add up to less than 1",
+        delta,
+        "make them smaller",
+        error=PrivacyError,
+    )
     return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
 
 
@@ -380,7 +411,9 @@ def _shown(value: float | None) -> str:
         return text
     # the next decimal of six digits that is not below
     above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
-    return f"{above:.6g}" if above < math.inf else repr(value)
+    if above < math.inf:
+        return f"{above:.6g}"
+    return repr(value)
 
 
 def _sum_up(values: Iterable[float | None]) -> float:

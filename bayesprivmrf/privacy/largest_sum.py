@@ -66,7 +66,9 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
         tables_at[scope[0]].append((scope, table))
         for v in scope:
             neighbors[v].update(scope)
-    value, is_exact, left = 0, True, set(range(variables))
+    value = 0
+    is_exact = True
+    left = set(range(variables))
     eliminated: list[tuple[int, list[Table]]] = []
     while left:
         # smallest degree first: the variable whose tables have the smallest sum
@@ -85,7 +87,8 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
         is_exact &= len(groups) <= 1
         eliminated.append((v, groups))
         for scope, table in groups:
-            rest, best = tuple(u for u in scope if u != v), table.max(axis=scope.index(v))
+            rest = tuple(u for u in scope if u != v)
+            best = table.max(axis=scope.index(v))
             if rest:
                 tables_at[rest[0]].append((rest, best))
             else:
@@ -93,8 +96,13 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
     # Each variable's best state given the states of variables that were eliminated after it
     states = [0] * len(eliminated)
     for v, groups in reversed(eliminated):
-        scores = [table[tuple(slice(None) if u == v else states[u] for u in s)] for s, table in groups]
-        states[v] = int(np.argmax(sum(scores))) if scores else 0
+        scores = [
+            table[tuple(slice(None) if u == v else states[u] for u in s)] for s, table in groups
+        ]
+        if scores:
+            states[v] = int(np.argmax(sum(scores)))
+        else:
+            states[v] = 0
     return LargestSum(value, is_exact, states)
 
 
@@ -133,7 +141,9 @@ def odd_intersections(variables: int, order: int, flips: int) -> int:
     """
     rest = variables - flips
     return sum(
-        math.comb(flips, j) * math.comb(rest, k - j) for k in range(1, order + 1) for j in range(1, k + 1, 2)
+        math.comb(flips, j) * math.comb(rest, k - j)
+        for k in range(1, order + 1)
+        for j in range(1, k + 1, 2)
     )
 
 
@@ -146,14 +156,19 @@ def largest_flips(monomials: Monomials) -> int:
     exact. For sets inside declared cliques it is the largest sum of tables: exact, or an upper bound where tables of
     more than 20 variables would be needed; see `bayesprivmrf.privacy.largest_sum`.
     """
-    p, order = monomials.variables, monomials.order
+    p = monomials.variables
+    order = monomials.order
     if monomials.is_complete:
         return max(odd_intersections(p, order, flips) for flips in range(p + 1))
-    tables = [(scope, np.indices((2,) * len(scope)).sum(axis=0) % 2) for scope in monomials if scope]
+    tables = [
+        (scope, np.indices((2,) * len(scope)).sum(axis=0) % 2) for scope in monomials if scope
+    ]
     return int(largest_sum(tables, p).value)
 
 
-def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True) -> int:
+def squared_l2_sensitivity(
+    monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True
+) -> int:
     """Return the squared L2 sensitivity of sums of parities, records squared.
 
     Parameters
@@ -170,6 +185,8 @@ def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_e
     return 4 * largest_flips(monomials)
 
 
-def parity_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True) -> float:
+def parity_l2_sensitivity(
+    monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True
+) -> float:
     """Return the square root of `squared_l2_sensitivity`, rounded up."""
     return root_up(squared_l2_sensitivity(monomials, adjacency, with_empty=with_empty))

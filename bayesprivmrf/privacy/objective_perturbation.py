@@ -95,7 +95,10 @@ class CouplingNorms:
         row_norms = np.asarray(size.sum(axis=1), dtype=float).ravel()
         squares = np.asarray(size.power(2).sum(axis=1), dtype=float).ravel()
         paths = size @ row_norms
-        pulls = paths if offsets is None else paths + size @ np.abs(offsets)
+        if offsets is None:
+            pulls = paths
+        else:
+            pulls = paths + size @ np.abs(offsets)
         # each product is a difference of sums, so it is widened by their largest rounding error
         products = np.maximum(pulls - squares + 1e-12 * pulls, 0.0)
         row_squares = squares
@@ -104,7 +107,8 @@ class CouplingNorms:
             stretch = field.sech_slope**2
             excess = np.maximum(size.data - _other_pulls(size, offsets), 0) ** 2
             gaps = np.bincount(size.indices, excess, minlength=squares.size)
-            squares, products = stretch * squares, stretch * products + field.square_gap / 4 * gaps
+            squares = stretch * squares
+            products = stretch * products + field.square_gap / 4 * gaps
         # nodes that no other node exceeds in both, by running maxima of the second
         order = np.lexsort((-products, -squares))
         running = np.maximum.accumulate(products[order])
@@ -130,9 +134,12 @@ class CouplingNorms:
 
 def _other_pulls(size: Any, offsets: FloatArray | None) -> FloatArray:
     r"""Return :math:`R_{ij}`, the largest pull of all nodes except j on node i, for each entry (i, j) of \|J\|."""
-    row_norms, degrees = np.asarray(size.sum(axis=1)).ravel(), np.diff(size.indptr)
+    row_norms = np.asarray(size.sum(axis=1)).ravel()
+    degrees = np.diff(size.indptr)
     others = np.repeat(row_norms, degrees) - size.data
-    return others if offsets is None else others + np.repeat(np.abs(offsets), degrees)
+    if offsets is None:
+        return others
+    return others + np.repeat(np.abs(offsets), degrees)
 
 
 def score_sensitivity(
@@ -234,8 +241,11 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     """
     # above 700 nats e^epsilon overflows, and the Delta of a smaller epsilon is enough
     epsilon = min(positive_finite("epsilon", epsilon), 700.0)
-    half, growth = math.sinh(epsilon / 2), math.expm1(epsilon)
-    return float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
+    half = math.sinh(epsilon / 2)
+    growth = math.expm1(epsilon)
+    return (
+        float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
+    )
 
 
 def paper_curvature(norms: CouplingNorms, epsilon: float) -> float:
@@ -273,22 +283,33 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
     from scipy.special import log_ndtr
 
     start = max(epsilon * multiple * multiple - 0.5, 0.0)
-    tail, moved = float(log_ndtr(-start / multiple)), float(log_ndtr(-(start + 1) / multiple))
+    tail = float(log_ndtr(-start / multiple))
+    moved = float(log_ndtr(-(start + 1) / multiple))
     # the relative error of a logarithm of a normal tail, and of sums of two, is below 2e-15
     gap = epsilon + moved - tail - 2e-15 * (epsilon - moved - tail)
-    return 2 * math.exp(tail) * -math.expm1(gap) if gap < 0 else 0.0
+    if gap < 0:
+        return 2 * math.exp(tail) * -math.expm1(gap)
+    return 0.0
 
 
 def gaussian_multiple(epsilon: float, delta: float) -> float:
     """Return the smallest multiple of the sensitivity at which `two_sided_delta` is at most delta, rounded up."""
-    epsilon, delta = positive_finite("epsilon", epsilon), probability("delta", delta, zero=False)
-    low, high = 0.0, 1.0
+    epsilon = positive_finite("epsilon", epsilon)
+    delta = probability("delta", delta, zero=False)
+    low = 0.0
+    high = 1.0
     while two_sided_delta(high, epsilon) > delta:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     for _ in range(80):
         middle = 0.5 * (low + high)
         is_enough = middle > 0 and two_sided_delta(middle, epsilon) <= delta
-        low, high = (low, middle) if is_enough else (middle, high)
+        if is_enough:
+            low = low
+            high = middle
+        else:
+            low = middle
+            high = high
     return high * (1 + 1e-9)
 
 
@@ -349,7 +370,10 @@ def split_budget(
         ``calibration`` is neither ``"tight"`` nor ``"paper"``.
     """
     one_of("calibration", calibration, ("tight", "paper"))
-    sensitivity = 8 * norms.row_norm if calibration == "paper" else norms.sensitivity
+    if calibration == "paper":
+        sensitivity = 8 * norms.row_norm
+    else:
+        sensitivity = norms.sensitivity
     beta = 1.5 / norms.spectral
     typical = np.sqrt(norms.row_squares)
     information = float(np.sum((typical / np.cosh(np.minimum(beta * typical, 300))) ** 2))
@@ -367,13 +391,19 @@ def split_budget(
         )
 
     if calibration == "paper":
-        multiple = paper_gaussian_multiple(epsilon, delta) if delta > 0 else 2 / epsilon
+        if delta > 0:
+            multiple = paper_gaussian_multiple(epsilon, delta)
+        else:
+            multiple = 2 / epsilon
         return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
     splits = []
     # the error is smooth in the share; each share on this public grid is 2.3 % larger than the one before
     for share in np.geomspace(0.004, 0.9, 241):
         slope = float(share * epsilon)
         noise = epsilon - slope
-        multiple = gaussian_multiple(noise, delta) if delta > 0 else 1 / noise
+        if delta > 0:
+            multiple = gaussian_multiple(noise, delta)
+        else:
+            multiple = 1 / noise
         splits.append(at(slope, least_curvature(norms, slope), multiple))
     return min(splits, key=lambda split: split.proxy_error)

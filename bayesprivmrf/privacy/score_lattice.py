@@ -33,7 +33,9 @@ from bayesprivmrf.privacy.objective_perturbation import (
 )
 
 NOISE_BITS = 40  # the scale of the noise is about 2^40 steps
-FIELD_BITS = 46  # a local field has at most about 2^46 steps, so that a double represents it exactly
+FIELD_BITS = (
+    46  # a local field has at most about 2^46 steps, so that a double represents it exactly
+)
 # Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
 #
 # With t = a m, the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, the error of a library's tanh is
@@ -95,7 +97,15 @@ class PerturbationConstants:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the constants as plain values that JSON can hold."""
-        names = ("calibration", "epsilon_noise", "epsilon_slope", "step", "grid", "pull", "sensitivity")
+        names = (
+            "calibration",
+            "epsilon_noise",
+            "epsilon_slope",
+            "step",
+            "grid",
+            "pull",
+            "sensitivity",
+        )
         return {name: getattr(self, name) for name in names} | {"noise": self.noise.as_dict()}
 
 
@@ -165,11 +175,19 @@ def perturbation_constants(
     norms = CouplingNorms.of(coupling, field)
     split = split_budget(norms, epsilon, delta, calibration)
     remedy = "choose a budget nearer to one"
-    require(split.proxy_error > 0, "epsilon", "leave an error that a float can represent", epsilon, remedy)
+    require(
+        split.proxy_error > 0,
+        "epsilon",
+        "leave an error that a float can represent",
+        epsilon,
+        remedy,
+    )
     scale = split.multiple * split.sensitivity
     farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
     # a step that resolves the noise, or a larger one if local fields would not fit
-    exponent = max(math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS)
+    exponent = max(
+        math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS
+    )
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
     offsets = lattice_offsets(lattice, field)
@@ -208,7 +226,8 @@ def perturbation_constants(
 
 def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseDistribution:
     scale = sensitivity * split.multiple * SAFETY
-    is_whole, remedy = _SMALLEST_SCALE <= scale < 2.0**52, "choose a budget nearer to one"
+    is_whole = _SMALLEST_SCALE <= scale < 2.0**52
+    remedy = "choose a budget nearer to one"
     require(is_whole, "epsilon", "give noise that 64-bit integers can hold", epsilon, remedy)
     if delta == 0:
         return DiscreteLaplace(scale)

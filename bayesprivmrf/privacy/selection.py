@@ -54,7 +54,9 @@ ROUNDING = 2.0**-39
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 
 
-def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once: bool = False) -> float:
+def selection_rho(
+    score_range: float, scale: float, choices: int = 1, *, at_once: bool = False
+) -> float:
     r"""Return the zero-concentrated cost, nats, of choices by the exponential mechanism: :math:`T (R/b)^2 / 8`.
 
     Parameters
@@ -80,17 +82,23 @@ def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once
     ArgumentError
         A number is out of range or of the wrong type.
     """
-    score_range, scale = positive_finite("score_range", score_range), positive_finite("scale", scale)
-    choices, at_once = whole_number("choices", choices, 1), truth("at_once", at_once)
+    score_range = positive_finite("score_range", score_range)
+    scale = positive_finite("scale", scale)
+    choices = whole_number("choices", choices, 1)
+    at_once = truth("at_once", at_once)
     loss = Fraction(score_range) / Fraction(scale) + Fraction(_rounding(choices, at_once))
     return round_up(choices * loss * loss / 8)
 
 
 def _rounding(choices: int, at_once: bool) -> float:
-    return ROUNDING * choices**2 if at_once else ROUNDING
+    if at_once:
+        return ROUNDING * choices**2
+    return ROUNDING
 
 
-def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once: bool = False) -> float:
+def selection_scale(
+    score_range: float, rho: float, choices: int = 1, *, at_once: bool = False
+) -> float:
     r"""Return the scale :math:`b = R \sqrt{T / (8 \rho)}` at which choices cost no more than `rho`, rounded up.
 
     Parameters
@@ -117,10 +125,15 @@ def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once
         A number is out of range or of the wrong type, or the budget is so large that no scale above zero keeps to
         it with the rounding.
     """
-    choices, at_once = whole_number("choices", choices, 1), truth("at_once", at_once)
-    rho, score_range = positive_finite("rho", rho), positive_finite("score_range", score_range)
+    choices = whole_number("choices", choices, 1)
+    at_once = truth("at_once", at_once)
+    rho = positive_finite("rho", rho)
+    score_range = positive_finite("score_range", score_range)
     slack = math.sqrt(8 * rho / choices) - _rounding(choices, at_once)
-    scale = score_range / slack if slack > 0 else math.inf
+    if slack > 0:
+        scale = score_range / slack
+    else:
+        scale = math.inf
 
     def cost(wider: float) -> float:
         return selection_rho(score_range, wider, choices, at_once=at_once)
@@ -136,7 +149,9 @@ def widened(scale: float, cost: Callable[[float], float], rho: float, what: str)
     ArgumentError
         The scale is not a finite number above zero.
     """
-    for widening in range(64):  # the first is by two units of rounding, the last by a factor of 2^12
+    for widening in range(
+        64
+    ):  # the first is by two units of rounding, the last by a factor of 2^12
         if not 0 < scale < math.inf:
             break
         if cost(scale) <= rho:
@@ -229,7 +244,8 @@ class Exposure:
         which the range is half of r B: together :math:`1 + 2 (k - 2)/4 = k/2 \le k - 1` squares.
         """
         return cls(
-            squares=sum(k - 1 for k in cardinalities), choices=sum(k * (k - 1) // 2 for k in cardinalities)
+            squares=sum(k - 1 for k in cardinalities),
+            choices=sum(k * (k - 1) // 2 for k in cardinalities),
         )
 
     @classmethod
@@ -268,7 +284,9 @@ def step_rho(exposure: Exposure, multiple: float, steps: int, adjacency: Adjacen
     reach = _reach(adjacency) / Fraction(multiple)
     rounding = _ROUNDINGS * Fraction(ROUNDING)
     mixed = math.isqrt(exposure.squares * exposure.choices) + 1  # an upper bound of the square root
-    square = reach**2 * exposure.squares + 2 * reach * rounding * mixed + rounding**2 * exposure.choices
+    square = (
+        reach**2 * exposure.squares + 2 * reach * rounding * mixed + rounding**2 * exposure.choices
+    )
     return round_up(steps * square / 8)
 
 
@@ -295,9 +313,16 @@ def step_scale(exposure: Exposure, rho: float, steps: int, adjacency: Adjacency)
     """
     rho = positive_finite("rho", rho)
     slack = math.sqrt(8 * rho / steps) - _ROUNDINGS * ROUNDING * math.sqrt(exposure.choices)
-    scale = _reach(adjacency) * math.sqrt(exposure.squares) / slack if slack > 0 else math.inf
-    return widened(scale, lambda wider: step_rho(exposure, wider, steps, adjacency), rho, f"{steps} steps")
+    if slack > 0:
+        scale = _reach(adjacency) * math.sqrt(exposure.squares) / slack
+    else:
+        scale = math.inf
+    return widened(
+        scale, lambda wider: step_rho(exposure, wider, steps, adjacency), rho, f"{steps} steps"
+    )
 
 
 def _reach(adjacency: Adjacency) -> int:
-    return 4 if adjacency is Adjacency.REPLACE_ONE else 2
+    if adjacency is Adjacency.REPLACE_ONE:
+        return 4
+    return 2

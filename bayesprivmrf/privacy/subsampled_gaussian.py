@@ -113,10 +113,13 @@ def spent_epsilon(
     return _epsilon(dp, [dp.GaussianDpEvent(noise.count), *events], delta, interval)
 
 
-def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float) -> float:
+def promised_epsilon(
+    schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float
+) -> float:
     """Return the epsilon at delta that given noise can promise; it includes the slack of `calibrated_noise`."""
     tail = delta * (1 - DELTA_SLACK)
-    spent, before = 1.0, math.inf
+    spent = 1.0
+    before = math.inf
     # each value is an upper bound, on a grid as fine as the last value requires
     while spent < 0.999 * before:
         before = spent
@@ -125,7 +128,9 @@ def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, de
 
 
 @functools.lru_cache(maxsize=64)
-def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: float) -> CalibratedNoise:
+def calibrated_noise(
+    schedules: tuple[Schedule, ...], epsilon: float, delta: float
+) -> CalibratedNoise:
     """Return the multipliers at which all steps and the number of records together cost no more than the budget.
 
     The search finds one factor and rounds it up to a part in a thousand. With several schedules the factor multiplies
@@ -150,7 +155,8 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     """
     # the accountant's exponentials overflow not far above
     require(epsilon <= 1e6, "epsilon", "be at most 1e+06", epsilon)
-    target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
+    target = epsilon * (1 - SLACK)
+    tail = delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)
     count = 1 / (ratio * math.sqrt(COUNT_SHARE))
@@ -168,7 +174,9 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     singly = {schedule: alone(schedule) for schedule in dict.fromkeys(schedules)}
 
     def scaled(factor: float) -> CalibratedNoise:
-        return CalibratedNoise(steps=tuple(factor * singly[schedule] for schedule in schedules), count=count)
+        return CalibratedNoise(
+            steps=tuple(factor * singly[schedule] for schedule in schedules), count=count
+        )
 
     def joint(factor: float) -> float:
         noise = scaled(factor)
@@ -223,7 +231,10 @@ def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float
     ArgumentError
         The noises are too many, or the budget is too small.
     """
-    loss = math.inf if scale < 1 else discretisation_loss(noises, scale, epsilon, delta)
+    if scale < 1:
+        loss = math.inf
+    else:
+        loss = discretisation_loss(noises, scale, epsilon, delta)
     must = "be so small that the rounding of the noise is negligible"
     given = f"{noises:,} noises at a scale of {scale:.3g} lattice steps"
     remedy = "take fewer steps or a larger `epsilon`"
@@ -237,14 +248,17 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
     Each trial extrapolates the loss as a power of the multiplier through the last two points, inside the bracket. The
     returned multiplier is always one whose loss was computed.
     """
-    low, high = 0.0, math.inf
-    at_high, slope = -math.inf, 1.0
+    low = 0.0
+    high = math.inf
+    at_high = -math.inf
+    slope = 1.0
     point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     previous: tuple[float, float] | None = None
     for _ in range(60):  # afterwards the smallest multiplier that keeps to the budget is returned
         excess = math.log(max(loss(point), 1e-300) / target)
         if excess <= 0:
-            high, at_high = point, excess
+            high = point
+            at_high = excess
         else:
             low = point
         if at_high >= -_PRECISION or high <= max(low * (1 + _PRECISION), _SMALLEST_MULTIPLIER):
@@ -258,7 +272,10 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
             # outside the bracket: halve it on the log scale, or keep doubling
-            point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
+            if low > 0 and high < math.inf:
+                point = math.sqrt(low * high)
+            else:
+                point = 2 * low or high / 2
         point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     if high < math.inf:
         return high
@@ -272,11 +289,19 @@ def _gaussian_ratio(epsilon: float, delta: float) -> float:
     r"""Return the largest ratio of sensitivity to normal noise at a budget, about (Balle, Wang 2018, Theorem 8)."""
     from scipy.special import log_ndtr, ndtr
 
-    low, high = 1e-9, 1e3
+    low = 1e-9
+    high = 1e3
     for _ in range(80):
         mu = math.sqrt(low * high)
-        spent = ndtr(mu / 2 - epsilon / mu) - math.exp(min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0))
-        low, high = (mu, high) if spent <= delta else (low, mu)
+        spent = ndtr(mu / 2 - epsilon / mu) - math.exp(
+            min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0)
+        )
+        if spent <= delta:
+            low = mu
+            high = high
+        else:
+            low = low
+            high = mu
     return low
 
 
@@ -286,7 +311,9 @@ def _central_limit(schedule: Schedule, ratio: float) -> float:
     return 1 / math.sqrt(math.log1p(share))
 
 
-def _interval(width: float, schedules: tuple[Schedule, ...], multipliers: tuple[float, ...]) -> float:
+def _interval(
+    width: float, schedules: tuple[Schedule, ...], multipliers: tuple[float, ...]
+) -> float:
     """Return the spacing of the grid of losses, nats: fine relative to a width, also after rounding in many steps.
 
     Losses are rounded up, so that a coarse grid raises the answer, and a fine one costs time. The losses of one step
@@ -299,7 +326,9 @@ def _interval(width: float, schedules: tuple[Schedule, ...], multipliers: tuple[
 
 def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
     step = dp.GaussianDpEvent(multiplier)
-    return step if rate >= 1 else dp.PoissonSampledDpEvent(rate, step)
+    if rate >= 1:
+        return step
+    return dp.PoissonSampledDpEvent(rate, step)
 
 
 def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float:

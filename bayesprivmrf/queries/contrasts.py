@@ -77,13 +77,19 @@ class ParityQuery(Query):
     kind = "parities"
 
     def _content(self, domain: Domain) -> dict[str, Any]:
-        least = {"least": self.least} if self.least > 1 else {}
+        if self.least > 1:
+            least = {"least": self.least}
+        else:
+            least = {}
         return {"order": self.order, "with_empty": self.with_empty, **least}
 
     @classmethod
     def _restored(cls, content: Any, domain: Domain) -> Query:
         order = content.whole("order", 1)
-        least = content.whole("least", 1, order) if "least" in content else 1
+        if "least" in content:
+            least = content.whole("least", 1, order)
+        else:
+            least = 1
         return parities(order, with_empty=content.truth("with_empty"), least=least)
 
     def _members(self, sets: Monomials) -> list[tuple[int, ...]]:
@@ -101,15 +107,19 @@ class ParityQuery(Query):
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         from scipy.sparse import csr_array
 
-        sets, cards = self._sets(model), model.cardinalities
+        sets = self._sets(model)
+        cards = model.cardinalities
         members = self._members(sets)
         widths = (math.prod(cards[v] - 1 for v in one) for one in members)
         *firsts, count = accumulate(widths, initial=0)
-        what, must = f"the products of up to {self.order} variables", f"be at most {LARGEST_TABLE:,} numbers"
-        is_small, remedy = count <= LARGEST_TABLE, "take a smaller order"
+        what = f"the products of up to {self.order} variables"
+        must = f"be at most {LARGEST_TABLE:,} numbers"
+        is_small = count <= LARGEST_TABLE
+        remedy = "take a smaller order"
         require(is_small, what, must, f"{count:,}", remedy, error=ModelTooLargeError)
         # each product is read from the first of the largest sets that contains its variables
-        homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
+        homes = sets.largest()
+        waiting = dict(zip(members, firsts, strict=True))
         scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)
         offsets = CliqueTables.offsets_of(model.domain, scopes)
         parts = [np.zeros((3, 0), dtype=np.int64)]
@@ -133,7 +143,9 @@ class ParityQuery(Query):
         return tuple(" * ".join(row) or "records" for row in rows)
 
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
-        return np.eye(1, len(bound))[0] if self.with_empty else None
+        if self.with_empty:
+            return np.eye(1, len(bound))[0]
+        return None
 
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
         cards = model.cardinalities
@@ -143,7 +155,10 @@ class ParityQuery(Query):
         return {tuple(one): 2.0 ** len(one) for one in members if all(cards[v] == 2 for v in one)}
 
     def __repr__(self) -> str:
-        empty = "" if self.with_empty else ", with_empty=False"
+        if self.with_empty:
+            empty = ""
+        else:
+            empty = ", with_empty=False"
         return f"parities({self.order}{empty}{'' if self.least == 1 else f', least={self.least}'})"
 
 
@@ -158,8 +173,13 @@ def _products(axes: tuple[tuple[int, bool], ...]) -> np.ndarray:
     factors: list[Any] = []
     for states, is_inside in axes:
         ones = np.ones((states - 1 if is_inside else 1, 1), dtype=np.int64)
-        rest = eye_array(states - 1) if is_inside else np.ones((1, states - 1), dtype=np.int64)
-        factors.append(hstack([coo_array(-ones if is_inside else ones), coo_array(rest)], format="coo"))
+        if is_inside:
+            rest = eye_array(states - 1)
+        else:
+            rest = np.ones((1, states - 1), dtype=np.int64)
+        factors.append(
+            hstack([coo_array(-ones if is_inside else ones), coo_array(rest)], format="coo")
+        )
     whole: Any = reduce(lambda left, right: kron(left, right, format="coo"), factors)
     pattern = np.stack([*whole.coords, whole.data]).astype(np.int64)
     pattern.flags.writeable = False

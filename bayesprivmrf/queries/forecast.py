@@ -39,12 +39,17 @@ LARGEST_SUBSETS = 2**18
 _RANK = 1e-10
 
 
-def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total: bool) -> Forecast | None:
+def forecast(
+    model: ModelSpecification, queries: Sequence[Query], *, knows_total: bool
+) -> Forecast | None:
     """Return the forecast of queries on a model; None if it would be too large.
 
     The forecast uses that impossible cells are empty, unless the information matrices would be too large.
     """
-    if sum(2.0 ** sum(model.cardinalities[v] > 1 for v in scope) for scope in model.scopes) > LARGEST_SUBSETS:
+    if (
+        sum(2.0 ** sum(model.cardinalities[v] > 1 for v in scope) for scope in model.scopes)
+        > LARGEST_SUBSETS
+    ):
         return None
     sets = subsets_inside(model.cardinalities, model.scopes)
     kept = sets[1:] if knows_total else sets
@@ -119,7 +124,9 @@ class _ByMatrices:
             return 0.0, np.zeros(len(precisions)), np.zeros(len(precisions))
         try:
             factor = cho_factor(np.tensordot(precisions, self.information, 1))
-        except np.linalg.LinAlgError:  # the smallest precision vanishes by rounding beside the largest
+        except (
+            np.linalg.LinAlgError
+        ):  # the smallest precision vanishes by rounding beside the largest
             return math.inf, np.zeros(len(precisions)), np.full(len(precisions), math.inf)
         inverse = cho_solve(factor, np.eye(size))
         # -df/dt_q = tr(G M^-1 M_q M^-1)
@@ -148,7 +155,8 @@ def _by_effects(
     )
     is_determined = np.asarray(information.sum(axis=0)).ravel() > 0
     # G's diagonal: what a coordinate of each effect adds to the variance of all cells
-    cards, spreads = model.cardinalities, np.zeros(len(sets))
+    cards = model.cardinalities
+    spreads = np.zeros(len(sets))
     for scope in model.scopes:
         free = sorted(v for v in scope if cards[v] > 1)
         for one in subsets(free):

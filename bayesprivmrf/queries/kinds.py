@@ -96,14 +96,21 @@ def coarsened(
     >>> merged.labels, merged.matrix.toarray().tolist()
     (('age=<60', 'age=60+'), [[1, 1, 0], [0, 0, 1]])
     """
-    given = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
-    variables, merged = checked_scope("coarsened", scope), {**given, **named}
+    given = instance_of(
+        "groups", {} if groups is None else groups, Mapping, "map variables to groups"
+    )
+    variables = checked_scope("coarsened", scope)
+    merged = {**given, **named}
     for variable in merged:
         is_inside = variable in set(variables)
-        require(is_inside, "coarsened", f"group variables in its scope {variables!r}", repr(variable))
+        require(
+            is_inside, "coarsened", f"group variables in its scope {variables!r}", repr(variable)
+        )
     is_once = len(merged) == len(given) + len(named)
     require(is_once, "coarsened", "be given the groups of each variable once", "some twice")
-    return TableQuery(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
+    return TableQuery(
+        scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items())
+    )
 
 
 def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = None) -> Query:
@@ -137,9 +144,14 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     >>> weighted("age", matrix=[[0, 1, 2]], labels=["score"]).bind(network).labels
     ('score',)
     """
-    variables, rows = checked_scope("weighted", scope), whole_matrix(matrix)
-    names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
-    must, count = f"name each of {rows.shape[0]} rows", len(names)
+    variables = checked_scope("weighted", scope)
+    rows = whole_matrix(matrix)
+    if labels is None:
+        names = range(rows.shape[0])
+    else:
+        names = listed("`labels`", labels)
+    must = f"name each of {rows.shape[0]} rows"
+    count = len(names)
     require(count == rows.shape[0], "labels", must, f"{count} labels")
     return WeightedQuery(scope=variables, rows=tuple(map(str, names)), weights=rows)
 
@@ -174,7 +186,8 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     given = [listed("a pooled scope", scope, "write a tuple", ArgumentError) for scope in scopes]
     require(given, "scopes", "hold at least one scope", "none")
     tied = tuple(checked_scope("table", scope) for scope in given)
-    must, seen = "hold each scope once", "one twice, which would count double"
+    must = "hold each scope once"
+    seen = "one twice, which would count double"
     require(len(set(tied)) == len(tied), "scopes", must, seen)
     return PooledQuery(scopes=tied)
 
@@ -191,7 +204,10 @@ class TableQuery(Query):
 
     def _content(self, domain: Domain) -> dict[str, Any]:
         groups = [
-            [domain.index(v), [[encoded(g), [domain.code(v, s) for s in states]] for g, states in merged]]
+            [
+                domain.index(v),
+                [[encoded(g), [domain.code(v, s) for s in states]] for g, states in merged],
+            ]
             for v, merged in self.groups
         ]
         return {"scope": [domain.index(v) for v in self.scope], "groups": groups}
@@ -203,12 +219,15 @@ class TableQuery(Query):
             (position,) = positions([place], len(domain.variables))
             states = domain.states[position]
             names = labels([label for label, _ in merged])
-            members = [[states[code] for code in positions(codes, len(states))] for _, codes in merged]
+            members = [
+                [states[code] for code in positions(codes, len(states))] for _, codes in merged
+            ]
             groups[domain.variables[position]] = dict(zip(names, members, strict=True))
         return coarsened(*_written_scope(content["scope"], domain), groups=groups)
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
-        scope, domain = declared_scope(model, self.scope), self._domain(model)
+        scope = declared_scope(model, self.scope)
+        domain = self._domain(model)
         maps = [np.arange(len(model.domain.states_of(v))) for v in scope]
         for variable, merged in self.groups:
             axis = self.scope.index(variable)
@@ -224,7 +243,8 @@ class TableQuery(Query):
         for variable, merged in self.groups:
             given = Counter(model.domain.code(variable, s) for _, group in merged for s in group)
             for code, state in enumerate(states[variable]):
-                what, must = f"the groups of {variable!r}", "hold each of its states once"
+                what = f"the groups of {variable!r}"
+                must = "hold each of its states once"
                 seen = f"{state!r} {given[code] or 'no'} time{'' if given[code] == 1 else 's'}"
                 require(given[code] == 1, what, must, seen, "put it into one group")
             states[variable] = tuple(label for label, _ in merged)
@@ -241,7 +261,8 @@ class TableQuery(Query):
 
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
         scope = [model.domain.index(v) for v in self.scope]
-        cards, given = model.cardinalities, self._domain(model).cardinalities
+        cards = model.cardinalities
+        given = self._domain(model).cardinalities
         # a variable with all states merged into one group is summed over
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
@@ -250,7 +271,8 @@ class TableQuery(Query):
         return {one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in free}
 
     def __repr__(self) -> str:
-        name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
+        name = "coarsened" if self.groups else "table"
+        names = ", ".join(map(repr, self.scope))
         shown = {v: {label: list(states) for label, states in merged} for v, merged in self.groups}
         return f"{name}({names}{f', groups={shown!r}' if shown else ''})"
 
@@ -272,7 +294,9 @@ class WeightedQuery(Query):
             "scope": [domain.index(v) for v in self.scope],
             "labels": list(self.rows),
             "cells": self.weights.shape[1],
-            "entries": [[*map(int, entry)] for entry in zip(*entries.coords, entries.data, strict=True)],
+            "entries": [
+                [*map(int, entry)] for entry in zip(*entries.coords, entries.data, strict=True)
+            ],
         }
 
     @classmethod
@@ -288,7 +312,8 @@ class WeightedQuery(Query):
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope = declared_scope(model, self.scope)
-        cells, given = math.prod(len(model.domain.states_of(v)) for v in scope), self.weights.shape[1]
+        cells = math.prod(len(model.domain.states_of(v)) for v in scope)
+        given = self.weights.shape[1]
         must = f"have a column for each of the {cells} cells of {scope!r}"
         require_fit(given == cells, "matrix", must, given)
         return BoundQuery(query=self, model=model, scopes=(scope,), matrix=self.weights)
@@ -299,18 +324,28 @@ class WeightedQuery(Query):
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
         from scipy.sparse.linalg import lsqr
 
-        weights, cells = self.weights.astype(float), np.ones(self.weights.shape[1])
+        weights = self.weights.astype(float)
+        cells = np.ones(self.weights.shape[1])
         found = lsqr(weights.T, cells, atol=1e-14, btol=1e-14)[0]
         # the weighted sum is the number of records only if each record counts once, up to rounding
-        return found if np.abs(weights.T @ found - cells).max() <= 1e-9 else None
+        if np.abs(weights.T @ found - cells).max() <= 1e-9:
+            return found
+        return None
 
     @property
     def _identity(self) -> tuple[Any, ...]:
         parts = self.weights.indptr, self.weights.indices, self.weights.data
-        return self.scope, self.rows, self.weights.shape, *(a.astype(np.int64).tobytes() for a in parts)
+        return (
+            self.scope,
+            self.rows,
+            self.weights.shape,
+            *(a.astype(np.int64).tobytes() for a in parts),
+        )
 
     def __eq__(self, other: object) -> bool:
-        return self._identity == other._identity if isinstance(other, WeightedQuery) else NotImplemented
+        if isinstance(other, WeightedQuery):
+            return self._identity == other._identity
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -341,7 +376,9 @@ class PooledQuery(Query):
             refuse_other_states(model.domain, scopes[0], scope, "pooled scopes")
         cells = math.prod(len(model.domain.states_of(v)) for v in scopes[0])
         rows = np.tile(np.arange(cells), len(scopes))
-        return BoundQuery(query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells))
+        return BoundQuery(
+            query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells)
+        )
 
     def _axes(self, model: ModelSpecification) -> tuple[None, Sequence[Sequence[Any]]]:
         return None, [model.domain.states_of(v) for v in self.scopes[0]]
@@ -363,8 +400,11 @@ def _written_scope(written: Any, domain: Domain) -> Clique:
 
 def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[Label, ...]], ...]:
     """Return the groups of a variable's states, in the order given."""
-    must, remedy = "map each group's label to the states in it", "write {'young': ['<30', '30-60'], ...}"
-    require(isinstance(merged, Mapping) and merged, f"the groups of {variable!r}", must, merged, remedy)
+    must = "map each group's label to the states in it"
+    remedy = "write {'young': ['<30', '30-60'], ...}"
+    require(
+        isinstance(merged, Mapping) and merged, f"the groups of {variable!r}", must, merged, remedy
+    )
     listing = []
     for label, states in merged.items():
         what = f"the group {label!r} of {variable!r}"

@@ -63,8 +63,12 @@ class Query(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
-            if any(hook.__qualname__.startswith("Query.") for hook in (cls._content, cls._restored)):
-                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
+            if any(
+                hook.__qualname__.startswith("Query.") for hook in (cls._content, cls._restored)
+            ):
+                raise TypeError(
+                    f"{cls.__name__} must supply `_content` and `_restored`, to be saved."
+                )
             QUERY_KINDS.add(cls.kind, cls)
 
     def _content(self, domain: Domain) -> dict[str, Any]:
@@ -100,7 +104,9 @@ class Query(ABC):
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
         """Return a label for each row, which says what it counts."""
 
-    def _axes(self, model: ModelSpecification) -> tuple[Sequence[Any] | None, Sequence[Sequence[Any]]]:
+    def _axes(
+        self, model: ModelSpecification
+    ) -> tuple[Sequence[Any] | None, Sequence[Sequence[Any]]]:
         """Return the names and labels of the axes whose cells are the rows; None for axes without names."""
         return None, [self._labels(model)]
 
@@ -166,7 +172,9 @@ class BoundQuery:
     @cached_property
     def ends(self) -> tuple[FloatArray, FloatArray]:
         """Smallest and largest answer of one record, shape (rows,) each; bounds if there are several scopes."""
-        sides = [[block.min(axis=1).toarray(), block.max(axis=1).toarray()] for block in self.blocks]
+        sides = [
+            [block.min(axis=1).toarray(), block.max(axis=1).toarray()] for block in self.blocks
+        ]
         least, most = np.sum(sides, axis=0, dtype=float)
         return least.reshape(-1), most.reshape(-1)
 
@@ -181,7 +189,8 @@ class BoundQuery:
 
         model = self.model
         # each column of the query becomes a column of the clique that holds its scope
-        matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
+        matrix = self.matrix.tocsc()
+        parts = [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
         for scope, begin in zip(self.positions, begins, strict=True):
             home = model.parent(scope)
@@ -202,7 +211,9 @@ class BoundQuery:
             return False
         entries = self.matrix.tocoo()
         cells = np.arange(len(self))
-        return bool((entries.data == 1).all()) and all(np.array_equal(at, cells) for at in entries.coords)
+        return bool((entries.data == 1).all()) and all(
+            np.array_equal(at, cells) for at in entries.coords
+        )
 
     @cached_property
     def total_weights(self) -> FloatArray | None:
@@ -221,19 +232,28 @@ class BoundQuery:
             A row has no label, or the weights do not give the number of records.
         """
         rounding = 1e-6  # largest error of a sum of weights that counts as rounding
-        name, rows = type(self.query).__name__, len(self)
+        name = type(self.query).__name__
+        rows = len(self)
         given = math.prod(map(len, self.query._axes(self.model)[1]))
         must = f"have a label for each of the {rows} rows of its matrix"
         require_fit(given == rows, f"{name}._labels", must, given, "correct `_labels`")
         if self.total_weights is None:
             return
-        weights, where = np.asarray(self.total_weights, dtype=float), f"{name}._total_weights"
-        must, remedy = "give the number of records", "correct them, or return None if they are not known"
+        weights = np.asarray(self.total_weights, dtype=float)
+        where = f"{name}._total_weights"
+        must = "give the number of records"
+        remedy = "correct them, or return None if they are not known"
         seen = f"an array of shape {weights.shape}"
         require_fit(weights.shape == (rows,), where, must, seen, remedy)
-        added, possible = np.ravel(self.in_cliques.T @ weights), self.model.possible
-        possible = np.ones(len(added), bool) if possible is None else possible
-        parts = [added[start:stop][possible[start:stop]] for start, stop in pairwise(self.model.offsets)]
+        added = np.ravel(self.in_cliques.T @ weights)
+        possible = self.model.possible
+        if possible is None:
+            possible = np.ones(len(added), bool)
+        else:
+            possible = possible
+        parts = [
+            added[start:stop][possible[start:stop]] for start, stop in pairwise(self.model.offsets)
+        ]
         parts = [part for part in parts if part.size]
         # a record adds one of each clique's values, so that constants make the sum the same for all records
         is_constant = all(np.ptp(part) < rounding for part in parts)
@@ -259,7 +279,10 @@ class BoundQuery:
         ndarray
             Shape (..., rows); whole numbers where the counts are.
         """
-        flat = tables.flat if isinstance(tables, CliqueTables) else bare_array("tables", tables)
+        if isinstance(tables, CliqueTables):
+            flat = tables.flat
+        else:
+            flat = bare_array("tables", tables)
         must = f"hold the {self.model.size} cells of the model's cliques"
         require(flat.shape[-1:] == (self.model.size,), "tables", must, f"shape {flat.shape}")
         answers = self.in_cliques @ flat.reshape(-1, flat.shape[-1]).T
@@ -302,8 +325,10 @@ def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
     if model.cliques_declared:
         model.parent(positions)
     cells = math.prod(model.cardinalities[v] for v in positions)
-    seen, remedy = f"{cells:,} cells", "take fewer variables"
-    must, error = f"have at most {LARGEST_TABLE:,}", ModelTooLargeError
+    seen = f"{cells:,} cells"
+    remedy = "take fewer variables"
+    must = f"have at most {LARGEST_TABLE:,}"
+    error = ModelTooLargeError
     require(cells <= LARGEST_TABLE, f"the table of {scope!r}", must, seen, remedy, error=error)
     return tuple(model.domain.variables[v] for v in positions)
 
@@ -314,7 +339,9 @@ def one_per_column(rows: IntArray, count: int) -> Sparse:
 
     rows = np.ravel(rows)
     ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=count))])
-    return csr_array((np.ones_like(rows), np.argsort(rows, kind="stable"), ends), (count, rows.size))
+    return csr_array(
+        (np.ones_like(rows), np.argsort(rows, kind="stable"), ends), (count, rows.size)
+    )
 
 
 def whole_matrix(matrix: Any) -> Sparse:
@@ -322,7 +349,10 @@ def whole_matrix(matrix: Any) -> Sparse:
     from scipy.sparse import csr_array, issparse
 
     refuse_axes("matrix", matrix)
-    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
+    if issparse(matrix):
+        given = matrix
+    else:
+        given = bare_array("matrix", matrix)
     must = "be a two-dimensional array of numbers with at least one row"
     is_matrix = given.ndim == 2 and given.dtype.kind in "biuf" and given.shape[0]
     require(is_matrix, "matrix", must, f"shape {given.shape} of {given.dtype}")
@@ -339,12 +369,18 @@ def whole_matrix(matrix: Any) -> Sparse:
     rows = rows.astype(np.int64)
     rows.eliminate_zeros()
     rows.sort_indices()
-    for part in (rows.data, rows.indices, rows.indptr):  # mechanisms are calibrated for these weights
+    for part in (
+        rows.data,
+        rows.indices,
+        rows.indptr,
+    ):  # mechanisms are calibrated for these weights
         part.flags.writeable = False
     return rows
 
 
-def cell_labels(axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None) -> tuple[str, ...]:
+def cell_labels(
+    axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None
+) -> tuple[str, ...]:
     """Return a label for each cell in C order, such as ``"smokes=no, age=<30"``; without variables, the states."""
     names = ["" if variables is None else f"{v}=" for v in (variables or axes)]
     return tuple(", ".join(map(str.__add__, names, map(str, cell))) for cell in product(*axes))

@@ -56,16 +56,21 @@ def parts_of(query: BoundQuery, norm: int, differing: int) -> tuple[list[Part], 
     part over all their variables if this is small enough. Otherwise the powers of the parts bound that of the query:
     :math:`|\sum_s a_s| \le \sum_s |a_s|`, and :math:`(\sum_s a_s)^2 \le m \sum_s a_s^2` for m scopes.
     """
-    scopes, blocks = query.positions, query.blocks
+    scopes = query.positions
+    blocks = query.blocks
     if not query.is_pooled:
         return [(scope, block, 1.0) for scope, block in zip(scopes, blocks, strict=True)], True
-    union, cards = sorted({v for scope in scopes for v in scope}), query.model.cardinalities
+    union = sorted({v for scope in scopes for v in scope})
+    cards = query.model.cardinalities
     joint = math.prod(cards[v] for v in union)
     if joint**differing * len(scopes) <= LARGEST_PAIRS:
         cells = [cells_within(cards, scope, union) for scope in scopes]
         columns: Sparse = sum(block[:, at] for block, at in zip(blocks, cells, strict=True))
         return [(tuple(union), columns.tocsc(), 1.0)], True
-    factor = 1.0 if norm == 1 else float(len(scopes))
+    if norm == 1:
+        factor = 1.0
+    else:
+        factor = float(len(scopes))
     return [(scope, block, factor) for scope, block in zip(scopes, blocks, strict=True)], False
 
 
@@ -77,7 +82,8 @@ def norm_tables(
     For two records, the norm is that of the difference of their columns. Variable v of the second record has the
     number v + p.
     """
-    shape, size = [cardinalities[v] for v in scope], columns.shape[1]
+    shape = [cardinalities[v] for v in scope]
+    size = columns.shape[1]
     single = np.asarray(abs(columns).power(norm).sum(axis=0), dtype=float).ravel()
     if differing == 1:
         return [(scope, single.reshape(shape))], True
@@ -104,7 +110,8 @@ def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
             # two weights of the same sign overlap by the smaller one
             for sign in (1, -1):
                 chosen = rows.data[entries] * sign > 0
-                at, size = rows.indices[entries][chosen], np.abs(rows.data[entries][chosen])
+                at = rows.indices[entries][chosen]
+                size = np.abs(rows.data[entries][chosen])
                 overlap[np.ix_(at, at)] += np.minimum.outer(size, size)
     return single[:, None] + single - 2 * overlap
 
@@ -131,7 +138,9 @@ def with_one_fixed(tables: list[Table], cardinalities: Sequence[int]) -> list[Ta
         v
         for scope, table in tables
         for v in {u % p for u in scope}
-        if not np.array_equal(np.roll(table, 1, [at for at, u in enumerate(scope) if u % p == v]), table)
+        if not np.array_equal(
+            np.roll(table, 1, [at for at, u in enumerate(scope) if u % p == v]), table
+        )
     }
     fixed = set(range(p)) - moved
     places = [tuple(0 if v in fixed else slice(None) for v in scope) for scope, _ in tables]
@@ -170,7 +179,9 @@ class Sensitivity:
     @property
     def value(self) -> float:
         r"""Sensitivity :math:`\Delta_p`, rounded up."""
-        return self.power if self.norm == 1 else root_up(self.power)
+        if self.norm == 1:
+            return self.power
+        return root_up(self.power)
 
 
 def sensitivity(
@@ -233,13 +244,20 @@ def sensitivity(
         most = whole_number("at_most", at_most, 1, 2**20)
         # replacing a person includes a person without records
         relations = {Adjacency.ADD_OR_REMOVE_ONE, adjacency}
-        each = [sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations]
+        each = [
+            sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations
+        ]
         return _of_person(max(each, key=lambda found: found.power), most)
-    differing = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        differing = 1
+    else:
+        differing = 2
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
-    terms, is_exact, cards = [], True, model.cardinalities
+    terms = []
+    is_exact = True
+    cards = model.cardinalities
     for query, weight in zip(bound, weights, strict=True):
         parts, is_separate = parts_of(query, norm, differing)
         is_exact &= is_separate
@@ -302,7 +320,9 @@ def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
     return moved
 
 
-def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, Label]]) -> list[IntArray]:
+def moves(
+    queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, Label]]
+) -> list[IntArray]:
     """Return the difference between the answers of neighbors for each query, shape (rows,) each.
 
     Parameters
@@ -322,7 +342,10 @@ def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, 
 
 def checked_queries(queries: Any) -> list[Query]:
     """Return one query or several queries as a list; an `ArgumentError` if the list is empty or holds others."""
-    given = [queries] if isinstance(queries, Query) else listed("`queries`", queries, error=ArgumentError)
+    if isinstance(queries, Query):
+        given = [queries]
+    else:
+        given = listed("`queries`", queries, error=ArgumentError)
     for query in given:
         instance_of("queries", query, Query, "hold queries", "see bayesprivmrf.queries")
     require(given, "queries", "hold at least one query", "none")
@@ -334,7 +357,9 @@ def _checked_scales(scales: Any, count: int) -> list[float]:
     if scales is None:
         return [1.0] * count
     given = listed("`scales`", scales, error=ArgumentError)
-    require(len(given) == count, "scales", f"hold one number for each of {count} queries", len(given))
+    require(
+        len(given) == count, "scales", f"hold one number for each of {count} queries", len(given)
+    )
     checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]
     is_usual = LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE
     require(is_usual, "scales", f"lie between {LEAST_SCALE:g} and {1 / LEAST_SCALE:g}", checked)

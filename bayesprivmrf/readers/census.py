@@ -121,7 +121,9 @@ def read_census(
     fixed = _axes("constraints", {} if constraints is None else constraints)
     if state is not None:
         instance_of("`state`", state, str, "be text", "write it in quotes")
-    require(asked or fixed, "queries", "name at least one query", "none", "write {'total_dpq': (), ...}")
+    require(
+        asked or fixed, "queries", "name at least one query", "none", "write {'total_dpq': (), ...}"
+    )
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
     known: dict[str, frozenset[str]] = {}
@@ -135,7 +137,12 @@ def read_census(
             for name in wanted:
                 must = f"name queries in the files of the level {level!r}"
                 seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
-                require(name in files.names, "queries" if part == "DPQuery" else "constraints", must, seen)
+                require(
+                    name in files.names,
+                    "queries" if part == "DPQuery" else "constraints",
+                    must,
+                    seen,
+                )
             known[level] = known.get(level, frozenset()) | files.geocodes
             inside = _areas_of(model, area, geocode, mapped, files)
             homes |= {level: list(inside)} if mapped is None else {}
@@ -151,9 +158,13 @@ def read_census(
         everywhere = frozenset().union(*known.values())
         for level, own_codes in homes.items():
             for code in own_codes:
-                inside = [each for each in everywhere if each.startswith(code) and len(each) > len(code)]
+                inside = [
+                    each for each in everywhere if each.startswith(code) and len(each) > len(code)
+                ]
                 spare = [
-                    e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)
+                    e
+                    for e in inside
+                    if not any(own.startswith(e) or e.startswith(own) for own in codes)
                 ]
                 must = f"have all areas of {code!r} of the level {level!r}"
                 seen = f"{len(spare)} of them are not states of {area!r}"
@@ -161,7 +172,8 @@ def read_census(
                 require(not spare, "the model", must, seen, remedy, error=DataError)
     kept, exact = _without_total(model, found)
     number = exact if total is None else total
-    must, remedy = "be the number of people in the constraints", "leave it out"
+    must = "be the number of people in the constraints"
+    remedy = "leave it out"
     require(exact in (None, number), "total", f"{must}, {exact}", total, remedy, error=ModelError)
     # without a number of people, the largest one that `LatentCounts` allows
     most = 10**10 if number is None else number
@@ -172,7 +184,11 @@ def read_census(
 
 def _levels(levels: Any) -> dict[str, dict[str, tuple[Label, ...]] | None]:
     """Return the areas in each geocode of the levels; None for a level where they follow from the geocodes."""
-    is_list = isinstance(levels, Mapping | Sequence) and not isinstance(levels, str | bytes) and len(levels)
+    is_list = (
+        isinstance(levels, Mapping | Sequence)
+        and not isinstance(levels, str | bytes)
+        and len(levels)
+    )
     require(is_list, "levels", "be a list of levels, such as ['Tract']", levels)
     for level in levels:
         instance_of("each of `levels`", level, str, "be text", "write it in quotes")
@@ -202,15 +218,23 @@ def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None,
             found[name] = axes.scope, {variable: dict(merged) for variable, merged in axes.groups}
             continue
         is_query = isinstance(axes, Query)
-        require(not is_query, argument, "name tables or coarsened tables", f"another query for {name!r}")
+        require(
+            not is_query, argument, "name tables or coarsened tables", f"another query for {name!r}"
+        )
         what = f"the axes of {name!r} in `{argument}`"
-        given = [axes] if isinstance(axes, str) else listed(what, axes, error=ArgumentError)
+        if isinstance(axes, str):
+            given = [axes]
+        else:
+            given = listed(what, axes, error=ArgumentError)
         found[name] = tuple(given), {}
     return found
 
 
 def _candidates(
-    model: ModelSpecification, area: Variable | None, geocode: str | None, mapped: Mapping[str, Any] | None
+    model: ModelSpecification,
+    area: Variable | None,
+    geocode: str | None,
+    mapped: Mapping[str, Any] | None,
 ) -> set[str]:
     """Return the geocodes that may contain areas of the model: all prefixes of theirs, or those of a mapping."""
     must = "be given: the variable whose states are geocodes, or the single geocode"
@@ -256,7 +280,8 @@ def _without_total(
     model: ModelSpecification, found: Sequence[Measurement]
 ) -> tuple[list[Measurement], int | None]:
     """Return the measurements other than the exact number of all people, and that number; None if there is none."""
-    kept, totals = [], set()
+    kept = []
+    totals = set()
     for each in found:
         bound = each.query.bind(model)
         if len(bound) == 1 and not each.noise.variance > 0 and bound.total_weights is not None:
@@ -264,8 +289,11 @@ def _without_total(
         else:
             kept.append(each)
     must = "agree on the number of people"
-    require(len(totals) < 2, "exact constraints", must, sorted(totals), "correct one", error=ModelError)
+    require(
+        len(totals) < 2, "exact constraints", must, sorted(totals), "correct one", error=ModelError
+    )
     is_whole = all(number == int(number) for number in totals)
-    must, remedy = "be whole", "correct the constraint"
+    must = "be whole"
+    remedy = "correct the constraint"
     require(is_whole, "the exact number of people", must, "a fraction", remedy, error=ModelError)
     return kept, int(totals.pop()) if totals else None

@@ -20,7 +20,14 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseDistribution, Within
-from bayesprivmrf.readers.columns import Groups, chosen_columns, csv_columns, number_of, or_near, query_of
+from bayesprivmrf.readers.columns import (
+    Groups,
+    chosen_columns,
+    csv_columns,
+    number_of,
+    or_near,
+    query_of,
+)
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import measurements_by_noise, noise_of_variance
 
@@ -97,14 +104,23 @@ def level_files(
         asked = frame[frame["geocode"].isin(list(geocodes)) & frame["query_name"].isin(list(names))]
         for row in asked.to_dict("records"):
             name = row["query_name"]
-            must, seen = f"have the query {name!r} once for each area", f"{name!r} twice"
+            must = f"have the query {name!r} once for each area"
+            seen = f"{name!r} twice"
             key = row["geocode"], name
             require(
-                key not in answers, f"the level {level!r}", must, seen, "remove the copy", error=DataError
+                key not in answers,
+                f"the level {level!r}",
+                must,
+                seen,
+                "remove the copy",
+                error=DataError,
             )
             answers[key] = row
     return LevelFiles(
-        level=level, geocodes=frozenset(found_geocodes), names=frozenset(found_names), answers=answers
+        level=level,
+        geocodes=frozenset(found_geocodes),
+        names=frozenset(found_names),
+        answers=answers,
     )
 
 
@@ -119,11 +135,21 @@ def _files(source: str | os.PathLike[str], level: str, part: str, state: str | N
     seen = f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}"
     require(level in levels, "source", must, seen, error=DataError)
     folder = levels[level] / part
-    require(folder.is_dir(), f"the level {level!r}", f"have a folder {part!r}", "none", error=DataError)
+    require(
+        folder.is_dir(), f"the level {level!r}", f"have a folder {part!r}", "none", error=DataError
+    )
     if state is not None:
-        partitions = sorted({each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name})
+        partitions = sorted(
+            {each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name}
+        )
         seen = f"{state!r}; there are {', '.join(partitions) or 'none'}"
-        require(f"State={state}" in partitions, "state", "be one of the partitions", seen, error=DataError)
+        require(
+            f"State={state}" in partitions,
+            "state",
+            "be one of the partitions",
+            seen,
+            error=DataError,
+        )
         folder = folder / f"State={state}"
     files = sorted(each for kind in ("parquet", "csv") for each in folder.rglob(f"*.{kind}"))
     must = "contain files *.parquet or *.csv"
@@ -178,10 +204,12 @@ class AskedQuery:
 
         `most` is the largest possible count.
         """
-        values, noise = [], []
+        values = []
+        noise = []
         for code in areas:
             must = f"have the query {self.name!r} for the area {code!r}"
-            remedy, is_there = "leave out the query or the area", (code, self.name) in files.answers
+            remedy = "leave out the query or the area"
+            is_there = (code, self.name) in files.answers
             require(is_there, f"the level {files.level!r}", must, "none", remedy, error=DataError)
             row = files.answers[code, self.name]
             numbers, distribution = self._summed(row)
@@ -194,9 +222,11 @@ class AskedQuery:
                 values += [value for value, _ in pairs]
                 noise += [distribution for _, distribution in pairs]
         # the first axis is the area if the model has a variable for it
-        scope, groups = tuple(v for v in self.axes if v is not None), dict(self.groups)
+        scope = tuple(v for v in self.axes if v is not None)
+        groups = dict(self.groups)
         if self.area is not None:
-            scope, states = (self.area, *scope), self.model.domain.states_of(self.area)
+            scope = (self.area, *scope)
+            states = self.model.domain.states_of(self.area)
             if [*map(tuple, areas.values())] != [(label,) for label in states]:
                 groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
         query = query_of(self.model, scope, groups)
@@ -204,21 +234,31 @@ class AskedQuery:
 
     def _summed(self, row: Row) -> tuple[np.ndarray, NoiseDistribution]:
         """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""
-        domain, groups = self.model.domain, self.groups
+        domain = self.model.domain
+        groups = self.groups
         sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in self.axes]
         summed = tuple(axis for axis, size in enumerate(sizes) if size is None)
-        given = [number_of(f"the values of {self.name!r}", each) for each in _listed(row["value"], self.name)]
+        given = [
+            number_of(f"the values of {self.name!r}", each)
+            for each in _listed(row["value"], self.name)
+        ]
         variance = number_of(f"the variances of {self.name!r}", row["variance"])
-        what, seen = f"the variances of {self.name!r}", "a negative one"
+        what = f"the variances of {self.name!r}"
+        seen = "a negative one"
         require(variance >= 0, what, "be at least 0", seen, error=DataError)
         stated = row.get("query_shape")
         has_shape = stated is not None and not (isinstance(stated, str) and not stated)
-        whole = tuple(int(size) for size in _listed(stated, self.name)) if has_shape else ()
+        if has_shape:
+            whole = tuple(int(size) for size in _listed(stated, self.name))
+        else:
+            whole = ()
         if not summed:
             shape = [size for size in sizes if size is not None]
-            own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
+            own = [size for size in shape if size != 1]
+            file = [size for size in whole if size != 1]
             is_moved = len(own) == len(file) and own != file and math.prod(own) == len(given)
-            must, remedy = f"have axes of {own} states, as declared", "write its axes in the file's order"
+            must = f"have axes of {own} states, as declared"
+            remedy = "write its axes in the file's order"
             require(not is_moved, f"the query {self.name!r}", must, file, remedy, error=DataError)
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
@@ -241,7 +281,10 @@ class AskedQuery:
     def _sign(self, row: Row) -> str:
         """Return ``=``, ``<=`` or ``>=``, from the file's sign or, without one, from the name."""
         sign = str(row.get("sign") or "").strip()
-        words = set() if sign else {"lb", "ub"} & set(self.name.split("_"))
+        if sign:
+            words = set()
+        else:
+            words = {"lb", "ub"} & set(self.name.split("_"))
         meant = _SIGNS.get("".join(words) or sign.lower())
         must = f"have a sign among {', '.join(filter(None, _SIGNS))}"
         remedy = "leave it out of `constraints`: the others are a valid, less informative release"
@@ -252,7 +295,12 @@ class AskedQuery:
 
 def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseDistribution]:
     """Return the value and the noise distribution of a count with an upper or a lower bound."""
-    lower, upper = (0.0, min(bound, most)) if sign == "<=" else (max(bound, 0.0), most)
+    if sign == "<=":
+        lower = 0.0
+        upper = min(bound, most)
+    else:
+        lower = max(bound, 0.0)
+        upper = most
     seen = "an upper bound below 0, or a lower bound above the total"
     require(0 <= lower <= upper, "bounds", "allow some number of people", seen, error=ModelError)
     return Within.between(math.ceil(lower), math.floor(upper))

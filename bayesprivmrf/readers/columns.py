@@ -52,22 +52,34 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
     if isinstance(source, str | os.PathLike):
         return csv_columns(source, numbers)
     if isinstance(source, Mapping):
-        must, remedy = "have the same index in the same order", "put them into one data frame"
-        is_one, what = same_labels(source.values()), "the columns of the noisy counts"
+        must = "have the same index in the same order"
+        remedy = "put them into one data frame"
+        is_one = same_labels(source.values())
+        what = "the columns of the noisy counts"
         require(is_one, what, must, "several", remedy, error=DataError)
-        return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
+        return {
+            str(name): listed(f"the column {name!r}", column) for name, column in source.items()
+        }
     import narwhals.stable.v2 as nw
 
     try:
         frame = nw.from_native(source)
     except TypeError:
         must = "be the path of a CSV or Parquet file or a data frame"
-        raise ArgumentError(f"the noisy counts must {must}, got a {type(source).__name__}.") from None
-    eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
+        raise ArgumentError(
+            f"the noisy counts must {must}, got a {type(source).__name__}."
+        ) from None
+    if isinstance(frame, nw.LazyFrame):
+        eager = frame.collect()
+    else:
+        eager = frame
     names = [str(name) for name in eager.columns]
     if len(set(names)) != len(names):
         raise repeated_error()
-    return {name: eager.get_column(own).to_list() for name, own in zip(names, eager.columns, strict=True)}
+    return {
+        name: eager.get_column(own).to_list()
+        for name, own in zip(names, eager.columns, strict=True)
+    }
 
 
 def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Columns:
@@ -86,10 +98,13 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
         _refuse_unclear_commas([entry for column in own.values() for entry in column])
         # points may separate thousands: beside one, no comma is read as that of a decimal
         if not any(column.str.contains(".", regex=False).any() for column in own.values()):
-            columns |= {name: column.str.replace(",", ".", regex=False) for name, column in own.items()}
+            columns |= {
+                name: column.str.replace(",", ".", regex=False) for name, column in own.items()
+            }
     # missing entries of Parquet files become None, because pandas.NA has no truth value
     return {
-        name: column.astype(object).where(column.notna(), None).tolist() for name, column in columns.items()
+        name: column.astype(object).where(column.notna(), None).tolist()
+        for name, column in columns.items()
     }
 
 
@@ -97,9 +112,12 @@ def _refuse_unclear_commas(entries: Iterable[str]) -> None:
     """Raise an error if commas or points could be those of decimals or of thousands, as in 1,410 alone."""
     marked = [entry for entry in entries if "," in entry or "." in entry]
     is_unclear = bool(marked) and all(_UNCLEAR.fullmatch(entry.strip()) for entry in marked)
-    must, seen = "show which mark is decimal", "three digits after each comma or point, as in 1,410"
+    must = "show which mark is decimal"
+    seen = "three digits after each comma or point, as in 1,410"
     remedy = "remove separators of thousands, or give a frame of numbers"
-    require(not is_unclear, "the numbers of a file with semicolons", must, seen, remedy, error=DataError)
+    require(
+        not is_unclear, "the numbers of a file with semicolons", must, seen, remedy, error=DataError
+    )
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
@@ -108,13 +126,17 @@ def near(name: str, known: Iterable[str]) -> str | None:
     # letters and digits without regard to case
     bare, *others = ("".join(filter(str.isalnum, str(each).casefold())) for each in (name, *names))
     found = difflib.get_close_matches(bare, others, n=1, cutoff=0.75)
-    return names[others.index(found[0])] if found else None
+    if found:
+        return names[others.index(found[0])]
+    return None
 
 
 def or_near(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that offers a similar known name; empty if there is none."""
     found = near(name, known)
-    return "" if found is None else f"; {found!r} is similar"
+    if found is None:
+        return ""
+    return f"; {found!r} is similar"
 
 
 # Remedy for a missing column, for example where a title is above the header
@@ -143,9 +165,7 @@ def chosen_columns(
         require(is_there, what, f"have a column {name!r}", seen, _HEADER, error=DataError)
     # a misspelled column must not be ignored: a variable without a column is summed over
     missing = [name for name in names.values() if name not in found]
-    remedy = (
-        "rename it or, for `read_counts`, map it in `columns`; give it another name if it is something else"
-    )
+    remedy = "rename it or, for `read_counts`, map it in `columns`; give it another name if it is something else"
     for name in sorted(found.keys() - set(names.values())):
         other = near(name, missing)
         must = f"be called {other!r} if that is meant"
@@ -185,12 +205,17 @@ def _is_grouped(value: Any) -> bool:
 
 
 def number_of(
-    what: str, value: Any, remedy: str = "leave out what was not answered", seen: str = "something else"
+    what: str,
+    value: Any,
+    remedy: str = "leave out what was not answered",
+    seen: str = "something else",
 ) -> float:
     """Return a finite number; a `DataError`, which does not show the value, if it is not one."""
     number = as_number(value)
     if not math.isfinite(number) and _is_grouped(value):
-        remedy = "write 1,410 as 1410, or give a frame that `pandas.read_csv(..., thousands=',')` read"
+        remedy = (
+            "write 1,410 as 1410, or give a frame that `pandas.read_csv(..., thousands=',')` read"
+        )
         seen = f"{seen}, which looks like a number with separators of thousands"
     require(math.isfinite(number), what, "be finite numbers", seen, remedy, error=DataError)
     return number
@@ -199,7 +224,10 @@ def number_of(
 def width_of(what: str, value: Any) -> float:
     """Return a finite number of at least 0, which states the width of noise; an `ArgumentError` otherwise."""
     number = as_number(value)
-    seen = "a number with separators of thousands" if _is_grouped(value) else "another"
+    if _is_grouped(value):
+        seen = "a number with separators of thousands"
+    else:
+        seen = "another"
     require(0 <= number < math.inf, what, "be a finite number of at least 0", seen)
     return number
 
@@ -212,7 +240,9 @@ def query_of(model: ModelSpecification, scope: Sequence[Variable], groups: Group
     if not scope:
         variable = model.domain.variables[0]
         return coarsened(variable, groups={variable: {"all": model.domain.states_of(variable)}})
-    return coarsened(*scope, groups=groups) if groups else table(*scope)
+    if groups:
+        return coarsened(*scope, groups=groups)
+    return table(*scope)
 
 
 def released(
@@ -229,10 +259,13 @@ def released(
     ModelError
         The measurements give contradictory estimates of the number of records.
     """
-    release = NoisyStatistics.from_measurements(model, measurements, guarantee=guarantee, total=total)
+    release = NoisyStatistics.from_measurements(
+        model, measurements, guarantee=guarantee, total=total
+    )
     sums, precisions = release._sums_and_precisions
     if total is not None:
-        sums, precisions = np.append(sums, total), np.append(precisions, math.inf)
+        sums = np.append(sums, total)
+        precisions = np.append(precisions, math.inf)
     pair = contradiction(sums, 1 / np.sqrt(precisions))
     seen = " and ".join(f"{sums[place]:,.0f} records" for place in pair or ())
     must = "describe one population in one unit"
@@ -255,7 +288,9 @@ def family(noise: Any) -> type[NoiseDistribution]:
     return named_law(instance_of("noise", noise, str, must))
 
 
-def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[NoiseDistribution]:
+def stated_noise(
+    count: int, noise: Any, columns: Mapping[str, Sequence[Any]]
+) -> list[NoiseDistribution]:
     """Return the noise distribution of each row.
 
     Parameters
@@ -315,7 +350,8 @@ def values_and_noise(
     for mark, pair in bounds.items():
         is_pair = isinstance(pair, tuple | list) and len(pair) == 2 and math.isnan(as_number(mark))
         require(is_pair, "withheld", must, f"{mark!r} and a {type(pair).__name__}")
-    values, found = [], []
+    values = []
+    found = []
     remedy = "state in `withheld` the bounds of a withheld count, such as {'<10': (0, 9)}"
     for row, (entry, distribution) in enumerate(zip(entries, noise, strict=True), start=1):
         pair = bounds.get(str(entry).strip())
@@ -333,10 +369,12 @@ def values_and_noise(
 
 def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> NoiseDistribution:
     """Return the distribution of a family from a scale or a variance, or from both if they agree."""
-    has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
+    has_scale = not _is_empty(scale)
+    has_variance = not _is_empty(variance)
     if kind is NoNoise and not has_scale and not has_variance:
         return NoNoise()
-    what, must = f"the distribution {kind.name!r}", "have a `scale` or a `variance` in each row"
+    what = f"the distribution {kind.name!r}"
+    must = "have a `scale` or a `variance` in each row"
     require(has_scale or has_variance, what, must, "neither", "add one")
     by_scale = None
     if has_scale:
@@ -345,7 +383,10 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
         except TypeError:
             what = f"a `scale` alone does not determine the distribution {kind.name!r}"
             raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
-    by_variance = noise_of_variance(kind, width_of("`variance`", variance)) if has_variance else None
+    if has_variance:
+        by_variance = noise_of_variance(kind, width_of("`variance`", variance))
+    else:
+        by_variance = None
     if by_scale is None or by_variance is None:
         return by_scale or by_variance  # type: ignore[return-value]
     # a thousandth, because published figures are rounded

@@ -148,12 +148,15 @@ def from_opendp(
     marginals: Any = getattr(contingency_table, "marginals", None)
     is_table = marginals is not None and isinstance(keys, Mapping)
     seen = f"a {type(contingency_table).__name__}"
-    must, remedy = "have `keys` and `marginals`, as OpenDP's has", "give it the released ContingencyTable"
+    must = "have `keys` and `marginals`, as OpenDP's has"
+    remedy = "give it the released ContingencyTable"
     require(is_table, "contingency_table", must, seen, remedy)
     found: list[Measurement] = []
     measured: Any = getattr(marginals, "flatten", list)()
     if not hasattr(marginals, "flatten"):
-        held = instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable").values()
+        held = instance_of(
+            "marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable"
+        ).values()
         measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
     for each in measured:
         one = _fields(each)
@@ -197,13 +200,20 @@ def _measured(
     shape = [len(code) for code in codes]
     cells = math.prod(shape)
     # the position of each given cell among the declared cells
-    declared = np.ravel_multi_index(np.ix_(*codes), shape).ravel() if shape else np.zeros(1, dtype=int)
+    if shape:
+        declared = np.ravel_multi_index(np.ix_(*codes), shape).ravel()
+    else:
+        declared = np.zeros(1, dtype=int)
     matrix = _matrix(one, shape)
-    what, given = f"the measurement of {one.clique!r}", one.values.shape
+    what = f"the measurement of {one.clique!r}"
+    given = one.values.shape
     is_flat = one.values.ndim <= 1 or (matrix is None and given == tuple(shape))
     must = f"be a vector or have the shape of its table, {tuple(shape)}"
     require(is_flat, what, must, f"shape {given}", error=DataError)
-    rows = cells if matrix is None else matrix.shape[0]
+    if matrix is None:
+        rows = cells
+    else:
+        rows = matrix.shape[0]
     fits = one.values.size == rows and (matrix is None or matrix.shape[1] == cells)
     must = f"have {rows} numbers, because its query has as many on the declared states"
     remedy = "declare as many states as each attribute has values"
@@ -212,17 +222,25 @@ def _measured(
     if matrix is None:
         values = np.empty(cells)
         values[declared] = one.values
-        query = table(*one.clique) if one.clique else query_of(model, (), {})
+        if one.clique:
+            query = table(*one.clique)
+        else:
+            query = query_of(model, (), {})
         return Measurement(query, values, noise)
     moved = np.empty_like(matrix)
     moved[:, declared] = matrix
-    must, remedy = "be the number of records", "leave out any other"
-    require(one.clique, "a measurement without attributes", must, "a matrix", remedy, error=ModelError)
+    must = "be the number of records"
+    remedy = "leave out any other"
+    require(
+        one.clique, "a measurement without attributes", must, "a matrix", remedy, error=ModelError
+    )
     must = "have whole weights"
     remedy = "multiply the matrix, the measurement and its standard deviation so that the weights are whole"
     whole = np.rint(moved)
     # a row of small weights would become a row of zeros
-    is_whole = np.allclose(moved, whole, rtol=0.0, atol=1e-6) and (whole.any(1) == moved.any(1)).all()
+    is_whole = (
+        np.allclose(moved, whole, rtol=0.0, atol=1e-6) and (whole.any(1) == moved.any(1)).all()
+    )
     require(is_whole, f"the query of {one.clique!r}", must, "others", remedy, error=ModelError)
     return Measurement(weighted(*one.clique, matrix=whole.astype(np.int64)), one.values, noise)
 
@@ -232,14 +250,19 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
     cells = math.prod(shape)
     if one.matrix is not None:
         try:
-            dense = one.matrix @ np.eye(cells) if hasattr(one.matrix, "__matmul__") else one.matrix
+            if hasattr(one.matrix, "__matmul__"):
+                dense = one.matrix @ np.eye(cells)
+            else:
+                dense = one.matrix
             dense = bare_array("query", dense, float)
         except Exception:  # the product of another library may fail in any way
             dense = np.empty(0)
         must = f"hold numbers, with a column for each of {cells} cells"
         what = f"the matrix of the measurement of {one.clique!r}"
         require(dense.ndim == 2, what, must, "something else", error=DataError)
-        return None if dense.shape == (cells, cells) and np.array_equal(dense, np.eye(cells)) else dense
+        if dense.shape == (cells, cells) and np.array_equal(dense, np.eye(cells)):
+            return None
+        return dense
     if one.query is None:
         return None
     # Random whole numbers below 2^20 are exact in single precision too. A linear map with whole weights other than
@@ -251,7 +274,9 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
     # the matrix is found by evaluating the query at each cell; at this size it takes 200 MB
     largest = 5000
     must = f"be the identity on a table of more than {largest:,} cells"
-    require(cells <= largest, f"the query of {one.clique!r}", must, "another", _REMEDY, error=ModelError)
+    require(
+        cells <= largest, f"the query of {one.clique!r}", must, "another", _REMEDY, error=ModelError
+    )
     return np.stack([_answer(one, unit, shape) for unit in np.eye(cells, dtype=np.float32)], axis=1)
 
 
@@ -275,7 +300,9 @@ class _Factor:
         self.values = values
 
     def datavector(self, flatten: bool = True) -> np.ndarray:
-        return self.values.ravel() if flatten else self.values
+        if flatten:
+            return self.values.ravel()
+        return self.values
 
 
 def _key_codes(
@@ -284,7 +311,9 @@ def _key_codes(
     """Return the codes of the declared states for the keys of a column, in the order of the keys."""
     states = model.domain.states_of(variable)
     remedy = "rename the variable"
-    require(variable in keys, "keys", f"have the column {variable!r}", "none", remedy, error=ModelError)
+    require(
+        variable in keys, "keys", f"have the column {variable!r}", "none", remedy, error=ModelError
+    )
     code_of = code_finder(states)
     what = f"the keys of {variable!r}"
     must = f"be its declared states {states!r}"
@@ -293,9 +322,11 @@ def _key_codes(
         require_hashable(what, key)
         label = missing if is_missing(key) else key
         code = None if label is None else code_of(label)
-        seen, remedy = repr(label), "declare the keys as its states"
+        seen = repr(label)
+        remedy = "declare the keys as its states"
         if label is None:
-            seen, remedy = "the key of missing values", "name the declared state for it in `missing=`"
+            seen = "the key of missing values"
+            remedy = "name the declared state for it in `missing=`"
         require(code is not None, what, must, seen, remedy, error=ModelError)
         codes.append(code)
     is_each = sorted(codes) == list(range(len(states)))

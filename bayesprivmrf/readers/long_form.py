@@ -133,7 +133,10 @@ def read_counts(
     must = "be the text that stands for all states"
     instance_of("everything", everything, str, must, "leave it out for '*'")
     _check_missing(model, missing, everything)
-    called = columns if isinstance(columns, Mapping) else {}
+    if isinstance(columns, Mapping):
+        called = columns
+    else:
+        called = {}
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
     found = columns_of(source, numbers)
     _require_long(model, found, numbers[0])
@@ -158,7 +161,8 @@ def read_counts(
         sizes = [len(chosen.get(v, model.domain.states_of(v))) for v, _ in key]
         order = _in_order([v for v, _ in key], codes, sizes)
         placed = [rows[k] for k in order]
-        query, laws = query_of(model, [v for v, _ in key], chosen), [row_noise[row] for row in placed]
+        query = query_of(model, [v for v, _ in key], chosen)
+        laws = [row_noise[row] for row in placed]
         measurements += measurements_by_noise(model, query, values[placed], laws)
     return released(model, measurements, guarantee=guarantee, total=total)
 
@@ -166,20 +170,26 @@ def read_counts(
 def _check_missing(model: ModelSpecification, missing: Any, everything: str) -> None:
     """Raise an error if empty entries have two meanings, or a meaning that no variable has."""
     if missing is not None:
-        must, remedy = "be one state for all variables", "declare it for each that has empty entries"
+        must = "be one state for all variables"
+        remedy = "declare it for each that has empty entries"
         require(not isinstance(missing, Mapping), "missing", must, "a mapping", remedy)
         require_hashable("`missing`", missing)
-        is_declared = any(code_finder(states)(missing) is not None for states in model.domain.states)
+        is_declared = any(
+            code_finder(states)(missing) is not None for states in model.domain.states
+        )
         must = "be a declared state of a variable, and None beside everything=''"
         remedy = "declare the state that stands for missing values"
         require(is_declared and everything.strip(), "missing", must, repr(missing), remedy)
 
 
-def _require_long(model: ModelSpecification, found: Mapping[str, Sequence[Any]], value: str) -> None:
+def _require_long(
+    model: ModelSpecification, found: Mapping[str, Sequence[Any]], value: str
+) -> None:
     """Raise an error if a table in wide form is given, with a column for each state of a variable."""
     for variable, states in zip(model.domain.variables, model.domain.states, strict=True):
         is_wide = value not in found and len(found.keys() & set(map(str, states))) > 1
-        must, seen = "have a row for each number", f"a column for each state of {variable!r}"
+        must = "have a row for each number"
+        seen = f"a column for each state of {variable!r}"
         remedy = "reshape the frame by `frame.melt(...)`, or give its counts to `NoisyStatistics.from_tables`"
         require(not is_wide, "the noisy counts", must, seen, remedy, error=DataError)
 
@@ -193,7 +203,9 @@ def _named(
     """
     must = f"map variables, or {', '.join(_ROLES)}, to columns"
     called = dict(instance_of("columns", {} if columns is None else columns, Mapping, must))
-    variables = dict(zip(free_names(model.domain.variables, _ROLES), model.domain.variables, strict=True))
+    variables = dict(
+        zip(free_names(model.domain.variables, _ROLES), model.domain.variables, strict=True)
+    )
     wanted: list[Any] = [*variables, *_ROLES]
     for name in called:
         require(name in wanted, "columns", must, f"{name!r}{or_near(str(name), map(str, wanted))}")
@@ -214,11 +226,18 @@ def _named(
 def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Level]]:
     """Return the partitions of each variable that has groups, after a check that they are partitions."""
     found: dict[Variable, list[_Level]] = {}
-    groups = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
+    groups = instance_of(
+        "groups", {} if groups is None else groups, Mapping, "map variables to groups"
+    )
     for variable, given in groups.items():
-        partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
+        if isinstance(given, Mapping):
+            partitions = [given]
+        else:
+            partitions = listed(f"the groups of {variable!r}", given)
         model.domain.index(variable)
-        apart = ModelSpecification(domain=model.domain, cliques=tuple((v,) for v in model.domain.variables))
+        apart = ModelSpecification(
+            domain=model.domain, cliques=tuple((v,) for v in model.domain.variables)
+        )
         for level in partitions:
             # binding the query raises an error if the groups are not a partition
             query_of(model, [variable], {variable: level}).bind(apart)
@@ -238,7 +257,8 @@ def _places(
     The first level has the states, and the others the labels of groups. Empty entries are the state `missing`.
     """
     meant = {"", everything} & set(map(str, chain(*levels)))
-    must, seen = f"be no state or group of {variable!r}", repr(min(meant, default=""))
+    must = f"be no state or group of {variable!r}"
+    seen = repr(min(meant, default=""))
     remedy = "choose another `everything`, or rename the state"
     require(not meant, "`everything` and empty entries", must, seen, remedy)
     known: dict[Any, tuple[int, int]] = {}
@@ -246,25 +266,38 @@ def _places(
         for code, label in enumerate(labels):
             is_new = str(label) not in known and label_key(label) not in known
             must = "have labels that no state and no other group has"
-            require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
+            require(
+                is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group"
+            )
             known[str(label)] = known[label_key(label)] = (number, code)
     for number, labels in enumerate(levels):
-        for code, label in enumerate(labels):  # data frames may store the day of a date as its midnight
+        for code, label in enumerate(
+            labels
+        ):  # data frames may store the day of a date as its midnight
             other = other_form(label)
             if other is not None:
                 known.setdefault(label_key(other), (number, code))
     states = [*levels[0]]
-    code = None if missing is None else code_finder(states)(missing)
+    if missing is None:
+        code = None
+    else:
+        code = code_finder(states)(missing)
     empty = None if code is None else (0, code)
     is_summed = not everything.strip()  # empty entries stand for all states
     places = []
     for row, entry in enumerate(entries, start=1):
-        text = "" if is_missing(entry) else str(entry).strip()
+        if is_missing(entry):
+            text = ""
+        else:
+            text = str(entry).strip()
         is_mark = isinstance(entry, str) and text == everything
         if is_mark or (not text and is_summed):
             places.append(None)
             continue
-        place = (known.get(label_key(entry)) or known.get(text)) if text else empty
+        if text:
+            place = known.get(label_key(entry)) or known.get(text)
+        else:
+            place = empty
         if place is None:
             raise _unknown_entry(variable, row, text, states, everything)
         places.append(place)
@@ -276,24 +309,29 @@ def _unknown_entry(
 ) -> UndeclaredStateError:
     """Return the error for an entry without a meaning, which shows no entry but the usual names of a total."""
     must = f"hold declared states, labels of `groups`, or {everything!r}"
-    seen, listing = f"another entry in row {row}", ", ".join(map(repr, states))
+    seen = f"another entry in row {row}"
+    listing = ", ".join(map(repr, states))
     remedy = f"declare the state, or list its states in `groups`. The declared states are {listing}"
     if not text:
         seen = f"an empty entry in row {row}"
         remedy = "name its declared state in `missing=`, or write everything='' if it stands for all states"
         if everything != "*":  # a mark that the caller chose
-            remedy = (
-                f"name its declared state in `missing=`, or write {everything!r} in it if it stands for all"
-            )
+            remedy = f"name its declared state in `missing=`, or write {everything!r} in it if it stands for all"
     elif is_total_name(text):
         seen = f"{text!r} in row {row}"
         remedy = f"leave out rows of totals, or write everything={text!r} to read them"
     return UndeclaredStateError(f"the column of {variable!r} must {must}, got {seen}; {remedy}.")
 
 
-def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int]:
+def _in_order(
+    scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: Sequence[int]
+) -> list[int]:
     """Return the rows of a table in C order of its cells; an error if a cell is missing or repeated."""
-    cells, name = math.prod(sizes), f"the table of {tuple(scope)!r}" if scope else "the number of records"
+    cells = math.prod(sizes)
+    if scope:
+        name = f"the table of {tuple(scope)!r}"
+    else:
+        name = "the number of records"
     flat = [int(np.ravel_multi_index(code, sizes)) if sizes else 0 for code in codes]
     repeated = len(flat) - len(set(flat))
     remedy = "add a column `query` that distinguishes measurements of the same variables"

@@ -53,12 +53,19 @@ def folder_dataset(
         steps = Path(part.path).relative_to(root).parent.parts
         named.update(step.partition("=")[0] for step in steps if "=" in step)
     numbers = set(map(str, whole))
-    fields = [(name, pa.int64() if name in numbers else pa.string()) for name in sorted(named - held)]
-    columns = pyarrow.dataset.partitioning(pa.schema(fields), flavor="hive") if fields else None
+    fields = [
+        (name, pa.int64() if name in numbers else pa.string()) for name in sorted(named - held)
+    ]
+    if fields:
+        columns = pyarrow.dataset.partitioning(pa.schema(fields), flavor="hive")
+    else:
+        columns = None
     return pyarrow.dataset.dataset(root, format="parquet", partitioning=columns)
 
 
-def require_alike(dataset: pyarrow.dataset.Dataset, wanted: Collection[Hashable] | None = None) -> None:
+def require_alike(
+    dataset: pyarrow.dataset.Dataset, wanted: Collection[Hashable] | None = None
+) -> None:
     """Raise an error unless every part of an Arrow data set has the wanted columns, with one kind of values.
 
     Parameters
@@ -75,7 +82,10 @@ def require_alike(dataset: pyarrow.dataset.Dataset, wanted: Collection[Hashable]
     """
     import pyarrow.dataset
 
-    among = None if wanted is None else set(map(str, wanted))
+    if wanted is None:
+        among = None
+    else:
+        among = set(map(str, wanted))
     kinds: dict[str, list[str | None]] = {}
     parts = _parts(dataset)
     for part in parts:
@@ -86,9 +96,14 @@ def require_alike(dataset: pyarrow.dataset.Dataset, wanted: Collection[Hashable]
         for name, kind in own.items():
             kinds.setdefault(name, []).append(kind)
     for name in sorted(kinds if among is None else among & kinds.keys()):
-        must, what = f"have the column {name!r}, which another part has", "every part of the data"
-        remedy = "write it in each file, or name every subfolder like the others (such as year=2020)"
-        require(len(kinds[name]) == len(parts), what, must, "one without it", remedy, error=DataError)
+        must = f"have the column {name!r}, which another part has"
+        what = "every part of the data"
+        remedy = (
+            "write it in each file, or name every subfolder like the others (such as year=2020)"
+        )
+        require(
+            len(kinds[name]) == len(parts), what, must, "one without it", remedy, error=DataError
+        )
         must = f"have one kind of values in the column {name!r}"
         remedy = "write all files with the same types"
         require(len({*kinds[name]} - {None}) < 2, what, must, "several", remedy, error=DataError)
@@ -104,7 +119,10 @@ def _parts(dataset: pyarrow.dataset.Dataset) -> list[pyarrow.dataset.Fragment]:
         if not isinstance(dataset, pyarrow.dataset.FileSystemDataset):
             return []
     again = pyarrow.dataset.dataset(
-        dataset.files, filesystem=dataset.filesystem, format=dataset.format, partitioning=dataset.partitioning
+        dataset.files,
+        filesystem=dataset.filesystem,
+        format=dataset.format,
+        partitioning=dataset.partitioning,
     )
     return list(again.get_fragments())
 
@@ -120,4 +138,6 @@ def _kind(dtype: Any) -> str | None:
     # Arrow converts these to each other without rounding, or fails; it rounds to narrower floats and to decimals
     if types.is_integer(dtype) or types.is_float64(dtype):
         return "number"
-    return "text" if types.is_string(dtype) or types.is_large_string(dtype) else str(dtype)
+    if types.is_string(dtype) or types.is_large_string(dtype):
+        return "text"
+    return str(dtype)

@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tuple[pd.DataFrame, str]:
+def read_table(
+    path: str | os.PathLike[str], *, is_strict: bool = False
+) -> tuple[pd.DataFrame, str]:
     """Read the rows of a CSV or Parquet file.
 
     Parameters
@@ -70,9 +72,7 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
 
     file = file_path("path", path)
     name = file.name.lower()
-    problem = (
-        f"the data must be a folder or a file that ends in .csv, .csv.gz or .parquet, got {file.name!r}."
-    )
+    problem = f"the data must be a folder or a file that ends in .csv, .csv.gz or .parquet, got {file.name!r}."
     what = f"the data file {str(path)!r}"
     try:
         is_folder = file.is_dir()
@@ -110,7 +110,10 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tupl
                 "that contains the separator (comma, semicolon or tab) in double quotes, and drop separators at the "
                 "ends of rows."
             )
-        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
+        if isinstance(error, ValueError):
+            kind = ""
+        else:
+            kind = f" ({type(error).__name__})"
         problem = f"{what} is not well-formed{kind}: {remedy}"
     # raised outside the handlers: pandas quotes the offending field, which the exception's context would reveal
     raise DataError(problem)
@@ -122,7 +125,8 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     separator = _separator(content)
     columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(separator.encode())
     largest = 20_000  # more than any model can use, and still read in seconds
-    seen, remedy = f"about {columns:,}", "keep those of the model"
+    seen = f"about {columns:,}"
+    remedy = "keep those of the model"
     must = f"have at most {largest:,} columns"
     require(columns <= largest, "a text file", must, seen, remedy, error=DataError)
     if is_strict:
@@ -138,9 +142,7 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
             must = f"have {_entries(fields)}, as the header, its first line, has"
             remedy = "remove titles above the header and notes below the table"
             if len(row) > fields:
-                remedy = (
-                    "remove titles above the header, and separators of thousands, which split 1,410 in two"
-                )
+                remedy = "remove titles above the header, and separators of thousands, which split 1,410 in two"
             require(len(row) == fields, what, must, len(row), remedy, error=DataError)
     # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
     # shifts every column. The file is read in one piece, because only then is every row compared with the first.
@@ -159,7 +161,9 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
     if len(whole) != line_ends + (not is_ended):
         what = "no field of a CSV file may hold a line break, but one does, or a double quote is left open"
-        raise DataError(f"{what}; replace line breaks, and double every quote that is part of a text.")
+        raise DataError(
+            f"{what}; replace line breaks, and double every quote that is part of a text."
+        )
     rest = content.replace(b"\r\n", b"")
     if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
         what = "the lines of a CSV file must all end in the same way, but some end in a line feed"
@@ -175,7 +179,9 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
 
 
 def _entries(count: int) -> str:
-    return "1 entry" if count == 1 else f"{count} entries"
+    if count == 1:
+        return "1 entry"
+    return f"{count} entries"
 
 
 def _separator(content: bytes) -> str:
@@ -186,7 +192,9 @@ def _separator(content: bytes) -> str:
 
 def repeated_error() -> DataError:
     """Return the error for two columns with the same name."""
-    return DataError("the columns of the data must have distinct names, got one twice; drop or rename it.")
+    return DataError(
+        "the columns of the data must have distinct names, got one twice; drop or rename it."
+    )
 
 
 def _last_fields(content: bytes, separator: str) -> int:

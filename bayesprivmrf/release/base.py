@@ -69,10 +69,17 @@ class Provenance:
     def __post_init__(self) -> None:
         kinds = {"mechanism": str, "settings": Mapping, "simulated": bool, "versions": Mapping}
         for name, kind in kinds.items():
-            instance_of(f"`{name}` of a provenance", getattr(self, name), kind, f"be a {kind.__name__}")
-        is_line, must = printable(self.mechanism) == self.mechanism, "be printable text on one line"
+            instance_of(
+                f"`{name}` of a provenance", getattr(self, name), kind, f"be a {kind.__name__}"
+            )
+        is_line = printable(self.mechanism) == self.mechanism
+        must = "be printable text on one line"
         require(
-            is_line, "`mechanism` of a provenance", must, repr(self.mechanism), "write the name of a class"
+            is_line,
+            "`mechanism` of a provenance",
+            must,
+            repr(self.mechanism),
+            "write the name of a class",
         )
 
     def _content(self) -> dict[str, Any]:
@@ -135,8 +142,12 @@ class Released(Card):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
-            if any(hook.__qualname__.startswith("Released.") for hook in (cls._content, cls._restored)):
-                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
+            if any(
+                hook.__qualname__.startswith("Released.") for hook in (cls._content, cls._restored)
+            ):
+                raise TypeError(
+                    f"{cls.__name__} must supply `_content` and `_restored`, to be saved."
+                )
             RELEASE_KINDS.add(cls.kind, cls)
         made = vars(cls).get("statistics")
         if isinstance(made, property | cached_property):
@@ -198,12 +209,14 @@ class Released(Card):
             The path cannot be written, the path holds another release and `overwrite` is False, or releases of this
             class cannot be saved. The release itself is unchanged.
         """
-        target, overwrite = require_writable(path), truth("overwrite", overwrite)
+        target = require_writable(path)
+        overwrite = truth("overwrite", overwrite)
         write_file(self._as_file(), target, overwrite=overwrite, is_private=self.is_exact)
 
     def _as_file(self) -> bytes:
         """Return the bytes of the release's file, after a check that they can be read back."""
-        what, must = f"{type(self).__name__}, to be saved,", "name its kind"
+        what = f"{type(self).__name__}, to be saved,"
+        must = "name its kind"
         remedy = "give it one, as `bayesprivmrf.release.Released` says"
         require(RELEASE_KINDS.holds(type(self)), what, must, "none", remedy, error=ReleaseFileError)
         try:
@@ -220,7 +233,10 @@ class Released(Card):
 
     def _packed(self) -> bytes:
         """Return the bytes of the release's file, without a check that they can be read back."""
-        promise = None if self.guarantee is None else self.guarantee.as_dict()
+        if self.guarantee is None:
+            promise = None
+        else:
+            promise = self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         content = self._content() | stamp
         return packed(content, self._array(), max(self._version, labels_version(content)))
@@ -257,12 +273,15 @@ class Released(Card):
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
         made = {"Settings": self.provenance.settings, "Versions": self.provenance.versions}
         return {
-            title: [(str(name), str(value)) for name, value in own.items()] for title, own in made.items()
+            title: [(str(name), str(value)) for name, value in own.items()]
+            for title, own in made.items()
         }
 
     @property
     def _mark(self) -> str:
-        return "SIMULATED: protects nobody" if self.provenance.simulated else ""
+        if self.provenance.simulated:
+            return "SIMULATED: protects nobody"
+        return ""
 
 
 # Kinds of releases that can be saved and read
@@ -364,9 +383,7 @@ def _release(content: Any, array: np.ndarray) -> Released:
     made = RELEASE_KINDS.find(kind)
     if made is None:
         what = f"no installed package provides its kind, {kind!r}"
-        remedy = (
-            "install the package of the mechanism that made it, or import the module that defines the kind"
-        )
+        remedy = "install the package of the mechanism that made it, or import the module that defines the kind"
         raise ReleaseFileError(f"{what}; {remedy}")
     nothing = made.may_promise_nothing and fields["guarantee"] is None
     return made._restored(
@@ -379,4 +396,6 @@ def _release(content: Any, array: np.ndarray) -> Released:
 
 def _reason(error: Exception) -> str:
     """Return the message of an error without its full stop; for an error of another library, its type."""
-    return str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
+    if isinstance(error, BayesPrivMRFError):
+        return str(error).rstrip(".")
+    return type(error).__name__

@@ -49,7 +49,9 @@ class Fields:
             raise ReleaseFileError(f"`{name}` must be {must}, got {reprlib.repr(value)}")
         return value
 
-    def whole(self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False) -> Any:
+    def whole(
+        self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False
+    ) -> Any:
         """Return a whole number from `least` to `largest`."""
         is_right = type(self[name]) is int and least <= self[name] <= largest
         return self._checked(name, is_right, f"a whole number from {least} to {largest}", optional)
@@ -82,7 +84,9 @@ class Fields:
 
     def law(self, name: str, *, optional: bool = False) -> Any:
         """Return a noise distribution."""
-        return None if optional and self[name] is None else noise_from_dict(self.mapping(name))
+        if optional and self[name] is None:
+            return None
+        return noise_from_dict(self.mapping(name))
 
 
 def _is_number(value: Any) -> bool:
@@ -103,7 +107,9 @@ def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
     rows, columns = places
     whole = (np.rint(rows) == rows) & (np.rint(columns) == columns)
     if not (whole & (rows >= 0) & (rows < columns) & (columns < size)).all():
-        raise ReleaseFileError(f"its couplings must be above the diagonal of a matrix of {size} rows")
+        raise ReleaseFileError(
+            f"its couplings must be above the diagonal of a matrix of {size} rows"
+        )
     return np.stack([rows, columns]).astype(np.int64)
 
 
@@ -125,19 +131,28 @@ def restored_domain(content: Fields) -> Domain:
 
 def model_content(model: ModelSpecification) -> dict[str, Any]:
     """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain."""
-    domain, shared = model.domain, {}
+    domain = model.domain
+    shared = {}
     if model.ties:
         tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
         shared |= {"ties": tied, "shares_transitions": model.shares_transitions}
     if model.ordinal:
-        shared["ordinal"] = [[domain.index(s.variable), list(s.values), s.is_smooth] for s in model.ordinal]
+        shared["ordinal"] = [
+            [domain.index(s.variable), list(s.values), s.is_smooth] for s in model.ordinal
+        ]
     if model.levels:
         shared["levels"] = [
-            [domain.index(v), one.name, [[domain.code(v, state) for state in area] for area in one.areas]]
+            [
+                domain.index(v),
+                one.name,
+                [[domain.code(v, state) for state in area] for area in one.areas],
+            ]
             for one in model.levels
             for v in [one.variable]
         ]
-    zeros = [[[domain.index(v), domain.code(v, label)] for v, label in zero] for zero in model.impossible]
+    zeros = [
+        [[domain.index(v), domain.code(v, label)] for v, label in zero] for zero in model.impossible
+    ]
     return shared | {"cliques": [list(scope) for scope in model.scopes], "impossible": zeros}
 
 
@@ -145,7 +160,9 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
     """Return the model that `model_content` described; the entry of impossible cells is optional."""
 
     def optional(name: str) -> list[Any]:
-        return content.items(name) if name in content else []
+        if name in content:
+            return content.items(name)
+        return []
 
     def variables(places: Any) -> tuple[Any, ...]:
         return tuple(domain.variables[v] for v in positions(places, len(domain.variables)))
@@ -154,7 +171,9 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
     return ModelSpecification(
         domain=domain,
         cliques=tuple(map(variables, content.items("cliques"))),
-        impossible=tuple(tuple(_assigned(pair, domain) for pair in zero) for zero in optional("impossible")),
+        impossible=tuple(
+            tuple(_assigned(pair, domain) for pair in zero) for zero in optional("impossible")
+        ),
         ties=tuple(tuple(map(variables, group)) for group in ties),
         shares_transitions=bool(ties) and content.truth("shares_transitions"),
         ordinal=tuple(
@@ -193,7 +212,9 @@ def query_content(query: Query, domain: Domain) -> dict[str, Any]:
     # a class that inherits its kind would be read as its base class
     if "kind" not in vars(type(query)) or not QUERY_KINDS.holds(type(query)):
         remedy = "give the class a `kind`, `_content` and `_restored`, as `bayesprivmrf.queries.Query` says"
-        raise ReleaseFileError(f"queries of the class {type(query).__name__} have no written form; {remedy}")
+        raise ReleaseFileError(
+            f"queries of the class {type(query).__name__} have no written form; {remedy}"
+        )
     return {"query": query.kind, **query._content(domain)}
 
 
@@ -203,7 +224,9 @@ def restored_query(content: Fields, domain: Domain) -> Query:
     made = QUERY_KINDS.find(kind)
     if made is None:
         remedy = "install the package that made them, or import the module that defines the kind"
-        raise ReleaseFileError(f"no installed package brings its queries of the kind {kind!r}; {remedy}")
+        raise ReleaseFileError(
+            f"no installed package brings its queries of the kind {kind!r}; {remedy}"
+        )
     return made._restored(content, domain)
 
 
@@ -222,7 +245,9 @@ def plain(value: Any) -> Any:
 
 def details_content(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return public numbers about a release as JSON values; some of them may be NumPy scalars."""
-    return plain({name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()})
+    return plain(
+        {name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()}
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +289,11 @@ class PersonRows:
     def of_settings(cls, settings: Mapping[str, Any]) -> PersonRows | None:
         """Return the rule in the settings of a release, for older files that do not state it separately."""
         most = settings.get("at_most")
-        if settings.get("person") is None or type(most) is not int or not 1 <= most <= LARGEST_WHOLE:
+        if (
+            settings.get("person") is None
+            or type(most) is not int
+            or not 1 <= most <= LARGEST_WHOLE
+        ):
             return None
         return cls(at_most=most, is_weighed="grid" in settings)
 
@@ -273,7 +302,10 @@ class PersonRows:
         """Return the entry for a file; it is empty if the settings imply the rule, as in files of older versions."""
         if rows == PersonRows.of_settings(settings):
             return {}
-        stated = None if rows is None else {"at_most": rows.at_most, "is_weighed": rows.is_weighed}
+        if rows is None:
+            stated = None
+        else:
+            stated = {"at_most": rows.at_most, "is_weighed": rows.is_weighed}
         return {"person_rows": stated}
 
     @classmethod

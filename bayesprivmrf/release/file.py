@@ -121,7 +121,8 @@ def reserved_space(target: Path, size: int) -> Iterator[None]:
 
 def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
     """Return the bytes of a release's file."""
-    array, whole = io.BytesIO(), io.BytesIO()
+    array = io.BytesIO()
+    whole = io.BytesIO()
     np.save(array, numbers, allow_pickle=False)
     digest = checksum_of(content, array.getvalue())
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
@@ -145,7 +146,10 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
         The file cannot be written, or the path holds another file and `overwrite` is False.
     """
     unfinished = _unfinished_saves(target)
-    mode = 0o600 if is_private else 0o666 & ~current_umask()
+    if is_private:
+        mode = 0o600
+    else:
+        mode = 0o666 & ~current_umask()
 
     def put(temporary: str, path: Path) -> None:
         is_put = not overwrite and _is_put(temporary, path)
@@ -153,7 +157,9 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             with path.open("rb") as held:
                 is_free = held.read(len(whole) + 1) in (b"", whole)
             what = f"{str(path)!r} holds another release or file"
-            remedy = "a release cannot be made again without spending budget, so choose another name"
+            remedy = (
+                "a release cannot be made again without spending budget, so choose another name"
+            )
             if not is_free:
                 raise ReleaseFileError(f"{what}; {remedy}, or pass `overwrite=True`.")
         if not is_put:
@@ -233,7 +239,8 @@ def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarra
             array = _member(archive, _ARRAY, target, largest)
         if document["format"] != FORMAT_NAME:
             raise _foreign(target)
-        version, content = document["version"], document["content"]
+        version = document["version"]
+        content = document["content"]
         if type(version) is int and version > FORMAT_VERSION:
             what = f"format version {version}, newer than {FORMAT_VERSION}, the newest that this bayesprivmrf reads"
             raise NewerFormatError(f"{str(target)!r} has {what}; upgrade it.")
@@ -276,5 +283,7 @@ def _foreign(target: Path) -> ReleaseFileError:
 
 def checksum_of(content: Any, array: bytes) -> str:
     """Return the SHA-256 checksum of the JSON content and the bytes of the arrays."""
-    text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(
+        content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+    )
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()

@@ -47,14 +47,23 @@ def measurements_of_tables(
         require(set(clique) <= covered, "tables", must, "none", remedy, error=ModelError)
     parts = []
     for (scope, values), (key, given) in zip(pairs, _table_noise(noise, scopes), strict=True):
-        array = aligned(f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)])
+        array = aligned(
+            f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)]
+        )
         parts.append((scope, array, _cell_noise(model, scope, values, key, given)))
     refuse_proportions([array for _, array, _ in parts], total)
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
-    if isinstance(tables, Mapping) and is_one_each and not any(isinstance(each, list) for *_, each in parts):
+    if (
+        isinstance(tables, Mapping)
+        and is_one_each
+        and not any(isinstance(each, list) for *_, each in parts)
+    ):
         ordered = [(clique, *parts[place[frozenset(clique)]]) for clique in model.cliques]
-        parts = [(c, array.transpose([scope.index(v) for v in c]), each) for c, scope, array, each in ordered]
+        parts = [
+            (c, array.transpose([scope.index(v) for v in c]), each)
+            for c, scope, array, each in ordered
+        ]
     return [
         one
         for scope, array, each in parts
@@ -77,7 +86,8 @@ def refuse_proportions(tables: Sequence[np.ndarray], total: int | None) -> None:
     several = [table for table in tables if table.size > 1]
     # two hundredths: four cells that were rounded to two decimals
     is_shares = several and all(_adds_up_to(1.0, table, 0.02) for table in several)
-    must, seen = "hold counts", "proportions, which add up to one in each table"
+    must = "hold counts"
+    seen = "proportions, which add up to one in each table"
     remedy = "multiply the tables, and the scales of the noise, by the number of records"
     require(not is_shares, "the tables", must, seen, remedy, error=ModelError)
     # the same for four cells that were rounded to one decimal
@@ -130,7 +140,9 @@ def measurements_by_noise(
     (scope,) = bound.scopes
     return [
         Measurement(
-            weighted(*scope, matrix=bound.matrix[chosen], labels=[bound.labels[row] for row in chosen]),
+            weighted(
+                *scope, matrix=bound.matrix[chosen], labels=[bound.labels[row] for row in chosen]
+            ),
             values[chosen],
             distribution,
         )
@@ -140,7 +152,9 @@ def measurements_by_noise(
 
 def noise_of_variance(family: type[NoiseDistribution], variance: float) -> NoiseDistribution:
     """Return the distribution of a family that has a variance; a variance of zero stands for an exact number."""
-    return NoNoise() if variance == 0 else family.of_variance(variance)
+    if variance == 0:
+        return NoNoise()
+    return family.of_variance(variance)
 
 
 def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
@@ -151,11 +165,19 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
     require(is_list, "tables", "map scopes to arrays", f"a {type(tables).__name__}", example)
     for pair in tables:
         is_pair = isinstance(pair, tuple) and len(pair) == 2
-        require(is_pair, "tables", "hold pairs of a scope and its table", f"a {type(pair).__name__}", example)
+        require(
+            is_pair,
+            "tables",
+            "hold pairs of a scope and its table",
+            f"a {type(pair).__name__}",
+            example,
+        )
     return [(as_scope(key), array) for key, array in tables]  # type: ignore[misc]
 
 
-def _table_noise(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:
+def _table_noise(
+    noise: Any, scopes: Sequence[tuple[Any, ...]]
+) -> list[tuple[tuple[Any, ...], Any]]:
     """Return the given noise of each table, with the scope that defines the order of its axes."""
     if isinstance(noise, list | tuple):
         must = f"hold one distribution for each of the {len(scopes)} tables"
@@ -195,7 +217,9 @@ def _cell_noise(
         _array,
     )
     is_alike = (array == array.flat[0]).all()
-    is_clear = is_alike or is_fully_labeled(given) or not _is_moved(model, scope, values, key, given)
+    is_clear = (
+        is_alike or is_fully_labeled(given) or not _is_moved(model, scope, values, key, given)
+    )
     must = "be labeled as its table is, because the labels of the table are in another order than declared"
     remedy = "give it the labels of the table, or give both as arrays in declared order"
     seen = "an array without labels"
@@ -205,9 +229,14 @@ def _cell_noise(
         must = "be a noise distribution, such as Laplace(scale=2.0)"
         return [instance_of("noise", each, NoiseDistribution, must) for each in cells]
     variances = cells.astype(float)
-    is_right, remedy = (np.isfinite(variances) & (variances >= 0)).all(), "0 stands for an exact number"
-    require(is_right, f"the variances of {scope!r}", "be finite and not negative", "another", remedy)
-    known = {variance: noise_of_variance(Gaussian, variance) for variance in set(variances.tolist())}
+    is_right = (np.isfinite(variances) & (variances >= 0)).all()
+    remedy = "0 stands for an exact number"
+    require(
+        is_right, f"the variances of {scope!r}", "be finite and not negative", "another", remedy
+    )
+    known = {
+        variance: noise_of_variance(Gaussian, variance) for variance in set(variances.tolist())
+    }
     return [known[variance] for variance in variances.tolist()]
 
 
@@ -229,7 +258,9 @@ def _is_moved(
     if key == scope and named.isdisjoint(map(str, key)):
         return not np.array_equal(own, noise)
     # the positions of cells grow along an axis in the order of its labels
-    return any(not np.array_equal(own.argsort(axis), noise.argsort(axis)) for axis in range(own.ndim))
+    return any(
+        not np.array_equal(own.argsort(axis), noise.argsort(axis)) for axis in range(own.ndim)
+    )
 
 
 def _array(what: str, noise: Any) -> np.ndarray:

@@ -102,14 +102,19 @@ class Measurement:
         remedy = "write Measurement(table('age'), values, Laplace(2.0))"
         for name, kind in (("query", Query), ("noise", NoiseDistribution)):
             instance_of(
-                f"`{name}` of a measurement", getattr(self, name), kind, f"be a {kind.__name__}", remedy
+                f"`{name}` of a measurement",
+                getattr(self, name),
+                kind,
+                f"be a {kind.__name__}",
+                remedy,
             )
         if is_labeled(self.values) or sides_of(self.values) is not None:
             _require_some(self.query, self.values)
             object.__setattr__(self, "values", _copied(self.query, self.values))
             return
         values = np.array(number_array("values", self.values), copy=True)
-        must, seen = "be numbers in one row", f"shape {values.shape} of {values.dtype}"
+        must = "be numbers in one row"
+        seen = f"shape {values.shape} of {values.dtype}"
         remedy = "give a table as `table.ravel()`, with its axes in the order of the query"
         is_row = values.ndim == 1 and values.dtype.kind in "iuf"
         require(is_row, f"the values of {self.query!r}", must, seen, remedy, error=ModelError)
@@ -132,10 +137,13 @@ class Measurement:
         ModelError
             The labels of the values are neither those of the query's axes nor those of its rows.
         """
-        instance_of("model", model, ModelSpecification, "be a ModelSpecification", "see its `from_pgmpy`")
+        instance_of(
+            "model", model, ModelSpecification, "be a ModelSpecification", "see its `from_pgmpy`"
+        )
         if isinstance(self.values, np.ndarray):
             return self
-        what, (names, states) = f"the values of {self.query!r}", self.query._axes(model)
+        what = f"the values of {self.query!r}"
+        (names, states) = self.query._axes(model)
         try:
             return replace(self, values=aligned(what, self.values, names, states).ravel())
         except ModelError:
@@ -153,10 +161,14 @@ def require_same_rows(measurements: Iterable[Measurement], model: ModelSpecifica
     The answers are numbers in the order of the states that the release declares.
     """
     for each in measurements:
-        old = None if each._origin is None else each._origin.model
+        if each._origin is None:
+            old = None
+        else:
+            old = each._origin.model
         if old is None or old is model or not isinstance(each.values, np.ndarray):
             continue
-        what, remedy = f"the measurement {each.query!r} of another release", "declare the same"
+        what = f"the measurement {each.query!r} of another release"
+        remedy = "declare the same"
         scope = getattr(each.query, "scope", None)
         if scope is None:  # such as all pairs, which depend on the model
             asked = each.query.bind(model)
@@ -165,9 +177,11 @@ def require_same_rows(measurements: Iterable[Measurement], model: ModelSpecifica
             require(is_same, what, must, "others in this model", remedy, error=ModelError)
             scope = dict.fromkeys(v for one in asked.scopes for v in one)
         for variable in scope:
-            own, new = old.domain.states_of(variable), model.domain.states_of(variable)
+            own = old.domain.states_of(variable)
+            new = model.domain.states_of(variable)
             must = f"have the states of {variable!r} that are declared there, {reprlib.repr(list(own))}"
-            is_same, seen = [*map(label_key, own)] == [*map(label_key, new)], reprlib.repr(list(new))
+            is_same = [*map(label_key, own)] == [*map(label_key, new)]
+            seen = reprlib.repr(list(new))
             require(is_same, what, must, seen, f"{remedy}, in this order", error=ModelError)
 
 
@@ -175,7 +189,12 @@ def _require_some(query: Query, values: Any) -> None:
     """Raise an error if the answers to a query are empty."""
     remedy = "leave out a query that was not answered"
     require(
-        len(values), f"the values of {query!r}", "be at least one number", "none", remedy, error=ModelError
+        len(values),
+        f"the values of {query!r}",
+        "be at least one number",
+        "none",
+        remedy,
+        error=ModelError,
     )
 
 
@@ -192,7 +211,9 @@ def _copied(query: Query, values: Any) -> Any:
 def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> None:
     """Raise a `ModelError` if noisy numbers are not finite, or are not whole although the noise is."""
     remedy = "leave out what was not answered"
-    require(np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError)
+    require(
+        np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError
+    )
     if noise.is_discrete:
         must = f"be whole numbers under {noise.name} noise"
         remedy = "state the continuous distribution if its noise was added"
@@ -204,7 +225,9 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> No
 
 
 def check_promise(
-    guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseDistribution]], total: int | None
+    guarantee: PrivacyGuarantee | None,
+    noise: Iterable[tuple[str, NoiseDistribution]],
+    total: int | None,
 ) -> None:
     """Raise an error if the noise or the public number of records contradicts a guarantee.
 
@@ -226,7 +249,8 @@ def check_promise(
         return
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
     for name, distribution in noise:
-        must, seen = "be None where a table has no noise", f"one beside the exact {name}"
+        must = "be None where a table has no noise"
+        seen = f"one beside the exact {name}"
         remedy = "state the noise that was added, or leave the guarantee out"
         require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
     if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
@@ -245,18 +269,24 @@ def measurements_of_cliques(
     ModelError
         The tables are those of another model, or there are more or fewer noise distributions than tables.
     """
-    must, remedy = "be a ModelSpecification", "see `NoisyStatistics.from_tables`"
+    must = "be a ModelSpecification"
+    remedy = "see `NoisyStatistics.from_tables`"
     instance_of("specification", model, ModelSpecification, must, remedy, error=ModelError)
     if (
         not isinstance(tables, CliqueTables)
         or tables.cliques != model.cliques
         or tables.domain != model.domain
     ):
-        raise ModelError("`tables` must be those of `specification`; make them with `specification.tables`.")
+        raise ModelError(
+            "`tables` must be those of `specification`; make them with `specification.tables`."
+        )
     noise = listed("`noise`", noise, "write one distribution for each table")
     must = f"hold one distribution for each of the {len(model.cliques)} tables"
     require(len(noise) == len(model.cliques), "noise", must, len(noise), error=ModelError)
-    parts = np.split(tables.flat, model.offsets[1:-1]) if model.cliques else []
+    if model.cliques:
+        parts = np.split(tables.flat, model.offsets[1:-1])
+    else:
+        parts = []
     queries = [table(*clique) for clique in model.cliques]
     return [Measurement(*each) for each in zip(queries, parts, noise, strict=True)]
 
@@ -266,7 +296,10 @@ def listed_measurements(measurements: Any) -> list[Measurement]:
     instance_of("measurements", measurements, Iterable, "be a list of measurements", "write [...]")
     remedy = "write Measurement(query, values, noise)"
     given = listed("`measurements`", measurements)
-    return [instance_of("measurements", each, Measurement, "hold measurements", remedy) for each in given]
+    return [
+        instance_of("measurements", each, Measurement, "hold measurements", remedy)
+        for each in given
+    ]
 
 
 def measured_on(
@@ -289,14 +322,21 @@ def measured_on(
     whole = [table(*clique) for clique in model.cliques]
     is_whole = [each.query for each in given] == whole
     if not is_whole:  # a query may be the whole table under another description
-        bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
+        if bound is None:
+            bound = tuple(each.query.bind(model) for each in given)
+        else:
+            bound = tuple(bound)
         sizes = [*map(len, bound)]
-        is_whole = tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
+        is_whole = (
+            tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
+        )
     for size, each in zip(sizes, given, strict=True):
-        must, seen = f"be {size} numbers, one for each of its rows", len(each.values)
+        must = f"be {size} numbers, one for each of its rows"
+        seen = len(each.values)
         require(size == seen, f"the values of {each.query!r}", must, seen, error=ModelError)
     if is_whole:
-        given, bound = [replace(each, query=query) for each, query in zip(given, whole, strict=True)], None
+        given = [replace(each, query=query) for each, query in zip(given, whole, strict=True)]
+        bound = None
     values = [each.values for each in given]
     # tables of whole numbers stay whole; answers to queries are floats
     flat = np.concatenate(values if bound is None and values else [np.zeros(0), *values])
@@ -309,7 +349,9 @@ def measured_on(
     return given, flat, None if bound is None else tuple(bound)
 
 
-def informative_numbers(model: ModelSpecification, bound: Sequence[BoundQuery] | None) -> np.ndarray:
+def informative_numbers(
+    model: ModelSpecification, bound: Sequence[BoundQuery] | None
+) -> np.ndarray:
     """Return a mask of the numbers that count some possible cell; the others are 0 for all possible records.
 
     Parameters
@@ -321,7 +363,9 @@ def informative_numbers(model: ModelSpecification, bound: Sequence[BoundQuery] |
     """
     possible = model.possible
     if bound is None:
-        return np.ones(model.size, bool) if possible is None else possible
+        if possible is None:
+            return np.ones(model.size, bool)
+        return possible
     if possible is not None:
         return abs(stacked(bound, model.size)) @ possible > 0
     sums = [np.ravel(abs(query.matrix).sum(axis=1)) for query in bound]
@@ -333,7 +377,9 @@ def stacked(bound: Sequence[BoundQuery], size: int) -> Any:
     from scipy.sparse import csr_array, vstack
 
     blocks = [query.in_cliques for query in bound]
-    return vstack(blocks, format="csr").astype(float) if blocks else csr_array((0, size))
+    if blocks:
+        return vstack(blocks, format="csr").astype(float)
+    return csr_array((0, size))
 
 
 def total_estimates(
@@ -354,17 +400,22 @@ def total_estimates(
         Mask of the numbers that count some possible cell. The other numbers have no noise.
     """
     masks = np.split(informative, np.cumsum([each.values.size for each in measurements]))[:-1]
-    alone, scopes = [], {}
+    alone = []
+    scopes = {}
     for position, (one, mask) in enumerate(zip(measurements, masks, strict=True)):
         if one.noise.kernel == "within":
             continue
         if bound is None:
-            alone.append(_estimate(float(one.values.sum()), float(mask.sum()) * one.noise.variance, one))
+            alone.append(
+                _estimate(float(one.values.sum()), float(mask.sum()) * one.noise.variance, one)
+            )
         elif (weights := bound[position].total_weights) is not None:
             squares = float(weights[mask] @ weights[mask])
             alone.append(_estimate(float(weights @ one.values), squares * one.noise.variance, one))
         elif len(bound[position].scopes) == 1:
-            scopes.setdefault(bound[position].scopes[0], []).append((one, mask, bound[position].matrix))
+            scopes.setdefault(bound[position].scopes[0], []).append(
+                (one, mask, bound[position].matrix)
+            )
     together = [found for rows in scopes.values() if (found := _of_one_scope(rows)) is not None]
     found = np.array(together + alone, dtype=float).reshape(-1, 2)
     return found[:, 0], found[:, 1]
@@ -376,7 +427,9 @@ def _estimate(total: float, variance: float, one: Measurement) -> tuple[float, f
     return round(total, 6) if is_exact else total, 1 / variance if variance > 0 else math.inf
 
 
-def _of_one_scope(rows: Sequence[tuple[Measurement, np.ndarray, Any]]) -> tuple[float, float] | None:
+def _of_one_scope(
+    rows: Sequence[tuple[Measurement, np.ndarray, Any]],
+) -> tuple[float, float] | None:
     r"""Return the estimate that queries of one scope give together, with its precision; None if they give none.
 
     Among the sums :math:`w'y` with :math:`A'w = 1`, the sum of least variance :math:`\sum_i w_i^2 σ_i^2` has
@@ -398,7 +451,9 @@ def _of_one_scope(rows: Sequence[tuple[Measurement, np.ndarray, Any]]) -> tuple[
         return None
     variance = float(np.square(weights[mask]) @ variances[mask])
     total = float(weights @ values)
-    return (total, 1 / variance) if variance > 0 else (round(total, 6), math.inf)
+    if variance > 0:
+        return (total, 1 / variance)
+    return (round(total, 6), math.inf)
 
 
 # Kind of the files that hold answers to queries. Files contain it.
@@ -436,7 +491,10 @@ def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) 
         "person_rows": PersonRows.restored(content, provenance.settings),
     }
     # the file of a learned model holds measurements without their kind
-    has_queries = content["kind"] == MEASUREMENTS if "kind" in content else "queries" in content
+    if "kind" in content:
+        has_queries = content["kind"] == MEASUREMENTS
+    else:
+        has_queries = "queries" in content
     if not has_queries:
         return found | {"tables": model.tables(numbers(array, (model.size,))), "noise": noise}
     queries = [restored_query(Fields(written), domain) for written in content.items("queries")]

@@ -51,7 +51,8 @@ def doubt_of(
     counts_all = mechanism in _COUNT_ALL_RECORDS
     if not counts_all and guarantee.unit not in ("record", "person"):
         return None
-    text, groups = _dearer_than_promised(guarantee, noise, model, queries), ""
+    text = _dearer_than_promised(guarantee, noise, model, queries)
+    groups = ""
     if text is not None and len(noise) > 1:
         groups = " or disjoint groups"
     if not queries:
@@ -60,11 +61,14 @@ def doubt_of(
     if text is None:
         return None
     is_false = counts_all or (
-        not queries and _plainer_than_promised(guarantee, noise, model, share=_LEAST_SHARE) is not None
+        not queries
+        and _plainer_than_promised(guarantee, noise, model, share=_LEAST_SHARE) is not None
     )
     verdict = "the promise is false"
     if not is_false:
-        verdict = f"the promise is wrong, unless the counted records were a secret random sample{groups}"
+        verdict = (
+            f"the promise is wrong, unless the counted records were a secret random sample{groups}"
+        )
     return Doubt(f"{text}: {verdict}; ask whoever made the file.", is_false)
 
 
@@ -103,7 +107,10 @@ def _plainer_than_promised(
         else:
             assert guarantee.epsilon is not None
             is_large = guarantee.epsilon > _LARGEST_EPSILON
-            most = math.inf if is_large else math.expm1(guarantee.epsilon) * below + guarantee.delta
+            if is_large:
+                most = math.inf
+            else:
+                most = math.expm1(guarantee.epsilon) * below + guarantee.delta
             is_kept = share * gap <= most * (1 + _ROUNDING)
         if not is_kept:
             name = f"{law.name} noise of scale {law.scale:.4g}"
@@ -128,7 +135,12 @@ def _plainer_together(
     is_moved = guarantee.adjacency is Adjacency.REPLACE_ONE
     has_free_cells = model.possible is None and min(map(math.prod, model.shapes), default=0) > 1
     is_known = all(law.kernel in ("absolute", "square") and law.scale > 0 for law in noise)
-    if guarantee.epsilon is None or not guarantee.delta or not is_known or (is_moved and not has_free_cells):
+    if (
+        guarantee.epsilon is None
+        or not guarantee.delta
+        or not is_known
+        or (is_moved and not has_free_cells)
+    ):
         return None
     chances = [(gap + below, below) for gap, below in map(_plainness, noise)]
     with np.errstate(divide="ignore"):
@@ -136,7 +148,9 @@ def _plainer_together(
     most = math.exp(min(guarantee.epsilon + absent, 1.0)) + guarantee.delta
     if math.exp(present) <= most * (1 + _ROUNDING):
         return None
-    return f"the release promises {_numbers(guarantee)}, but its tables together show more of a record"
+    return (
+        f"the release promises {_numbers(guarantee)}, but its tables together show more of a record"
+    )
 
 
 def _plainness(law: NoiseDistribution) -> tuple[float, float]:
@@ -156,7 +170,9 @@ def _numbers(guarantee: PrivacyGuarantee) -> str:
     if guarantee.rho is not None:
         return f"rho = {guarantee.rho:.4g}"
     text = f"epsilon = {guarantee.epsilon:.4g}"
-    return f"{text}, delta = {guarantee.delta:.4g}" if guarantee.delta else text
+    if guarantee.delta:
+        return f"{text}, delta = {guarantee.delta:.4g}"
+    return text
 
 
 def _dearer_than_promised(
@@ -181,11 +197,18 @@ def _dearer_than_promised(
     """
     if guarantee.delta > 0:
         return None
-    moved = 1 if guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+    if guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        moved = 1
+    else:
+        moved = 2
     has_impossible = model.possible is not None
     if queries and has_impossible:
         return None
-    if moved == 2 and not queries and (has_impossible or min(map(np.prod, model.shapes), default=0) < 2):
+    if (
+        moved == 2
+        and not queries
+        and (has_impossible or min(map(np.prod, model.shapes), default=0) < 2)
+    ):
         return None
     promised = guarantee.epsilon
     kernel = "absolute"
@@ -247,7 +270,11 @@ def inherited(
     promises = [each.guarantee for each in known if each.guarantee is not None]
     if guarantee is None and is_whole and len(promises) == len(known):
         guarantee = _joint_guarantee(model, known, promises)
-        if total is not None and guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        if (
+            total is not None
+            and guarantee is not None
+            and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE
+        ):
             guarantee = None
     if is_whole and len(made) == 1:
         provenance = made[0]
@@ -276,7 +303,8 @@ def _joint_guarantee(
         try:
             return compose(*promises)
         except PrivacyError as error:
-            problem, remedy = f"cannot be added ({str(error).rstrip('.')})", "keep the releases apart"
+            problem = f"cannot be added ({str(error).rstrip('.')})"
+            remedy = "keep the releases apart"
     warn_caller(
         f"the guarantees of the releases from which these measurements were taken {problem}, so the new release "
         f"states none; {remedy}, or pass `guarantee=`.",
@@ -295,7 +323,9 @@ def different(measurements: Sequence[Measurement]) -> list[Measurement]:
 
 def whole_total(total: Any) -> int:
     """Return a public number of records as an integer."""
-    is_number = isinstance(total, int | float | np.integer | np.floating) and not isinstance(total, bool)
+    is_number = isinstance(total, int | float | np.integer | np.floating) and not isinstance(
+        total, bool
+    )
     is_count = is_number and 0 <= total < 2**63 and total == int(total)
     must = "be a whole number of records, at least 0, or None"
     require(is_count, "total", must, total, "give the public number")
@@ -304,22 +334,36 @@ def whole_total(total: Any) -> int:
 
 def facts_of(release: Any) -> list[tuple[str, str]]:
     """Return the names and values that the text form of a `NoisyStatistics` shows."""
-    kind, unit = ("tables", "cells") if release.has_tables else ("queries", "numbers")
+    if release.has_tables:
+        kind = "tables"
+        unit = "cells"
+    else:
+        kind = "queries"
+        unit = "numbers"
     # the number of records: the public one, or an estimate with its standard error
-    error, records = release.total_standard_error, "unknown from the release"
+    error = release.total_standard_error
+    records = "unknown from the release"
     if release.total is not None:
         records = f"{release.total:,} (public)"
     elif math.isfinite(error):
         records = f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
-    deviations, spread = [each.standard_deviation for each in release.noise], "none"
+    deviations = [each.standard_deviation for each in release.noise]
+    spread = "none"
     if deviations:
-        low, high = min(deviations), max(deviations)
-        spread = f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"
+        low = min(deviations)
+        high = max(deviations)
+        if math.isclose(low, high):
+            spread = f"{low:.3g}"
+        else:
+            spread = f"{low:.3g} to {high:.3g}"
     return [
         ("mechanism", release.provenance.mechanism),
         ("variables", f"{len(release.specification.domain.variables)}"),
         (kind, f"{len(release.measurements)} ({release.flat.size:,} {unit})"),
-        ("noise", f"{', '.join(sorted({each.name for each in release.noise}))}; sd {spread} records a cell"),
+        (
+            "noise",
+            f"{', '.join(sorted({each.name for each in release.noise}))}; sd {spread} records a cell",
+        ),
         ("records", records),
         ("privacy", release.privacy_statement()),
     ]
@@ -331,5 +375,10 @@ def promise_sentence(guarantee: PrivacyGuarantee | None, rows: PersonRows | None
         return "No privacy guarantee is stated for these tables."
     if guarantee.unit != "person" or rows is None:
         return guarantee.sentence()
-    weighed = ", each of K rows with the weight 1/K" if rows.is_weighed else ""
-    return f"{guarantee.sentence()} Of one person's rows at most {rows.at_most} were counted{weighed}."
+    if rows.is_weighed:
+        weighed = ", each of K rows with the weight 1/K"
+    else:
+        weighed = ""
+    return (
+        f"{guarantee.sentence()} Of one person's rows at most {rows.at_most} were counted{weighed}."
+    )

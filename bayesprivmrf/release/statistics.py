@@ -122,8 +122,13 @@ class NoisyStatistics(Released):
         if measurements is None:
             measurements = measurements_of_cliques(specification, tables, noise)
         given, flat, bound = measured_on(specification, measurements, bound)
-        total = None if total is None else whole_total(total)
-        check_promise(guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total)
+        if total is None:
+            total = None
+        else:
+            total = whole_total(total)
+        check_promise(
+            guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total
+        )
         origin = Origin(guarantee, provenance, person_rows, specification)
         fields: dict[str, Any] = {
             "specification": specification,
@@ -142,8 +147,14 @@ class NoisyStatistics(Released):
 
     @property
     def _version(self) -> int:
-        least = TIED_VERSION if any(self.specification.sharing) else 0
-        stated = FACTS_VERSION if PersonRows.content(self.person_rows, self.provenance.settings) else 0
+        if any(self.specification.sharing):
+            least = TIED_VERSION
+        else:
+            least = 0
+        if PersonRows.content(self.person_rows, self.provenance.settings):
+            stated = FACTS_VERSION
+        else:
+            stated = 0
         return max(self.format_version, least, stated)
 
     @classmethod
@@ -277,14 +288,19 @@ class NoisyStatistics(Released):
         given = listed_measurements(measurements)
         require_same_rows(given, model)
         return cls(
-            specification=model, measurements=given, **inherited(model, given, guarantee, total), total=total
+            specification=model,
+            measurements=given,
+            **inherited(model, given, guarantee, total),
+            total=total,
         )
 
     @cached_property
     def tables(self) -> CliqueTables:
         """Noisy counts y as the tables of the cliques; a ModelError if `has_tables` is False."""
         if not self.has_tables:
-            raise NoTablesError("this release holds answers to queries and no tables; read `measurements`.")
+            raise NoTablesError(
+                "this release holds answers to queries and no tables; read `measurements`."
+            )
         return self.specification.tables(self.flat)
 
     @property
@@ -310,7 +326,9 @@ class NoisyStatistics(Released):
     @property
     def matrix(self) -> Any | None:
         """Matrix A, sparse, shape (noisy numbers, cells of the model); None for the identity."""
-        return None if self.has_tables else stacked(self.bound, self.specification.size)
+        if self.has_tables:
+            return None
+        return stacked(self.bound, self.specification.size)
 
     @property
     def estimated_total(self) -> float:
@@ -320,7 +338,9 @@ class NoisyStatistics(Released):
         combination of least variance weights the sum by :math:`1 / (K_C σ_C^2)`. The estimate may be negative. It is
         NaN for a model without variables.
         """
-        return pooled_total(*self._sums_and_precisions) if self.total is None else float(self.total)
+        if self.total is None:
+            return pooled_total(*self._sums_and_precisions)
+        return float(self.total)
 
     @property
     def total_standard_error(self) -> float:
@@ -328,12 +348,16 @@ class NoisyStatistics(Released):
         if self.total is not None:
             return 0.0
         precisions = self._sums_and_precisions[1]
-        return float(1 / math.sqrt(precisions.sum())) if len(precisions) else math.inf
+        if len(precisions):
+            return float(1 / math.sqrt(precisions.sum()))
+        return math.inf
 
     @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
         bound = None if self.has_tables else self.bound
-        return total_estimates(self.measurements, bound, informative_numbers(self.specification, bound))
+        return total_estimates(
+            self.measurements, bound, informative_numbers(self.specification, bound)
+        )
 
     def cell_variances(self) -> np.ndarray:
         """Return the noise variance of every number, in records squared, shape (numbers,)."""
@@ -372,12 +396,20 @@ class NoisyStatistics(Released):
 
     def _doubt(self) -> Doubt | None:
         measured = different(self.measurements)
-        asked = () if self.has_tables else [each.query for each in measured]
-        noise, mechanism = [each.noise for each in measured], self.provenance.mechanism
+        if self.has_tables:
+            asked = ()
+        else:
+            asked = [each.query for each in measured]
+        noise = [each.noise for each in measured]
+        mechanism = self.provenance.mechanism
         return doubt_of(self.guarantee, noise, self.specification, asked, mechanism)
 
     def save(
-        self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
+        self,
+        path: str | os.PathLike[str],
+        *,
+        allow_unprotected: bool = False,
+        overwrite: bool = False,
     ) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.
 
@@ -397,7 +429,9 @@ class NoisyStatistics(Released):
         """
         if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
             what = "exact tables have no privacy guarantee and are not saved"
-            raise PrivacyError(f"{what}; pass `allow_unprotected=True` if the file stays with the data.")
+            raise PrivacyError(
+                f"{what}; pass `allow_unprotected=True` if the file stays with the data."
+            )
         super().save(path, overwrite=overwrite)
 
     def __eq__(self, other: object) -> bool:

@@ -37,7 +37,12 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import ReleasedGraph
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
-from bayesprivmrf.mechanisms.stable_structure import ExactGraphs, Pairs, StableStructure, StructurePlan
+from bayesprivmrf.mechanisms.stable_structure import (
+    ExactGraphs,
+    Pairs,
+    StableStructure,
+    StructurePlan,
+)
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
@@ -57,7 +62,11 @@ def enough_blocks(law: DiscreteLaplace, needed: int) -> int:
 
 
 def answers_of_blocks(
-    codes: np.ndarray, counts: IntArray, coins: np.ndarray, blocks: int, rule: Callable[[np.ndarray], Pairs]
+    codes: np.ndarray,
+    counts: IntArray,
+    coins: np.ndarray,
+    blocks: int,
+    rule: Callable[[np.ndarray], Pairs],
 ) -> list[Pairs]:
     """Return each block's answer.
 
@@ -79,7 +88,9 @@ def answers_of_blocks(
 
 def most_frequent(answers: Sequence[Pairs]) -> tuple[Pairs, int]:
     """Return the most frequent answer, the smallest one in a tie, and its distance from another."""
-    ranked = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0] is None, item[0] or ()))
+    ranked = sorted(
+        Counter(answers).items(), key=lambda item: (-item[1], item[0] is None, item[0] or ())
+    )
     second = ranked[1][1] if len(ranked) > 1 else 0
     return ranked[0][0], -(-(ranked[0][1] - second) // 2)
 
@@ -130,18 +141,27 @@ class BlockStructure(StableStructure):
         redirects = {"missing": plan.missing, "other": plan.other}
         return read_records(plan.specification.domain, data, count=count, **redirects)
 
-    def _randomise(self, plan: StructurePlan, exact: Any, source: NoiseSource, stamp: Stamp) -> ReleasedGraph:
+    def _randomise(
+        self, plan: StructurePlan, exact: Any, source: NoiseSource, stamp: Stamp
+    ) -> ReleasedGraph:
         found = super()._randomise(plan, self._in_blocks(plan, exact, source), source, stamp)
         details = {**found.details, "blocks": self._number(plan)}
         return replace(found, details=details, is_threshold_chosen=self.threshold == "gap")
 
-    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraphs:
+    def _in_blocks(
+        self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource
+    ) -> ExactGraphs:
         def rule(codes: np.ndarray) -> Pairs:
             found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
-            place = 0 if found.clearness is None else int(found.clearness.argmax())
+            if found.clearness is None:
+                place = 0
+            else:
+                place = int(found.clearness.argmax())
             pairs, distance = found.graphs[place]
             # a tie, and no records, are no graph
-            return pairs if distance and len(codes) else None
+            if distance and len(codes):
+                return pairs
+            return None
 
         coins = source.words(exact.records)
         answers = answers_of_blocks(exact.codes, exact.counts, coins, self._number(plan), rule)

@@ -34,7 +34,10 @@ class Cell(ABC):
         for field in fields(self):
             value = getattr(self, field.name)
             key = self._written_as.get(field.name, field.name)
-            found[key] = value.settings() if hasattr(value, "settings") else value
+            if hasattr(value, "settings"):
+                found[key] = value.settings()
+            else:
+                found[key] = value
         return found
 
     @abstractmethod
@@ -56,12 +59,16 @@ def kept_rows(folder: Path, cell: Cell) -> list[Row] | None:
     """Return the rows stored for a cell; None if there are none, or the file is incomplete."""
     try:
         kept = json.loads(cell_path(folder, cell).read_text(encoding="utf-8"))
-        return list(kept["rows"]) if kept["settings"] == _settings(cell) else None
+        if kept["settings"] == _settings(cell):
+            return list(kept["rows"])
+        return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def compute(cells: Sequence[Cell], folder: Path, *, jobs: int, advance: Callable[[], None]) -> list[Row]:
+def compute(
+    cells: Sequence[Cell], folder: Path, *, jobs: int, advance: Callable[[], None]
+) -> list[Row]:
     """Return the rows of all cells in order, computing those that the folder lacks.
 
     Parameters

@@ -141,10 +141,14 @@ def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: i
                 for records in scale.grid_records
             ]
         case "cgm-fig3a":
-            graph = Graph(kind="Erdős-Rényi", nodes=scale.nodes, states=scale.graph_states, seed=seed)
+            graph = Graph(
+                kind="Erdős-Rényi", nodes=scale.nodes, states=scale.graph_states, seed=seed
+            )
             methods = (NON_PRIVATE, "naive MLE", "CGM", "noise-aware")
             return [
-                EdgeCell(graph=graph, total=scale.edge_records, epsilon=1.0, method=method, seed=seed)
+                EdgeCell(
+                    graph=graph, total=scale.edge_records, epsilon=1.0, method=method, seed=seed
+                )
                 for method in methods
             ]
         case "cgm-fig3b":
@@ -161,16 +165,29 @@ def _pathologies(scale: Scale, seed: int) -> list[Cell]:
     )
     cells: list[Cell] = [
         _simulated(
-            "chain", scale.chain_states, n, 0.1, (NON_PRIVATE, RAW, "naive MLE"), scale, seed, "a", draws=1
+            "chain",
+            scale.chain_states,
+            n,
+            0.1,
+            (NON_PRIVATE, RAW, "naive MLE"),
+            scale,
+            seed,
+            "a",
+            draws=1,
         )
         for n in scale.totals
     ]
     cells += [
-        _simulated("Erdős-Rényi", scale.graph_states, n, 0.5, projections, scale, seed, "b", draws=1)
+        _simulated(
+            "Erdős-Rényi", scale.graph_states, n, 0.5, projections, scale, seed, "b", draws=1
+        )
         for n in scale.totals
     ]
     n = scale.fixed_records
-    return [*cells, _simulated("chain", scale.chain_states, n, 0.1, ridges, scale, seed, "c", draws=1)]
+    return [
+        *cells,
+        _simulated("chain", scale.chain_states, n, 0.1, ridges, scale, seed, "c", draws=1),
+    ]
 
 
 def _simulated(

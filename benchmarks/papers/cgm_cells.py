@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 NON_PRIVATE, RANDOM, RAW = "non-private MLE", "random", "noisy tables"
 FIXED = "naive MLE, ridge 0.001"
-NO_PROJECTION, NO_PROJECTION_FIXED = "naive MLE, no projection", "naive MLE, no projection, ridge 0.001"
+NO_PROJECTION, NO_PROJECTION_FIXED = (
+    "naive MLE, no projection",
+    "naive MLE, no projection, ridge 0.001",
+)
 CGM_PLAIN = "CGM, 50 EM steps"
 COMPARED = ("naive MLE", FIXED, "CGM", CGM_PLAIN, "noise-aware")
 PSGD, PSGD_FREE = "PSGD, search paid for", "PSGD, search free"
@@ -135,13 +138,18 @@ class GraphCell(Cell):
                     elif not method.startswith((NON_PRIVATE, RANDOM)):
                         yield self._row(method, population, draw, fitted(method, release))
 
-    def _row(self, method: str, population: int, draw: int | None, found: Solution | np.ndarray) -> Row:
+    def _row(
+        self, method: str, population: int, draw: int | None, found: Solution | np.ndarray
+    ) -> Row:
         """Describe an estimate; marginals alone have no divergence."""
         from bayesprivmrf.evaluation import kl_divergence
 
         truth = truth_of(self.graph)
         bare = isinstance(found, np.ndarray)
-        marginals = found if bare else found.marginals.flat
+        if bare:
+            marginals = found
+        else:
+            marginals = found.marginals.flat
         return {
             "panel": self.panel,
             **self.graph.described(),
@@ -189,13 +197,19 @@ class EdgeCell(Cell):
         from bayesprivmrf.evaluation import kl_divergence
         from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 
-        truth, rng = truth_of(self.graph), np.random.default_rng([self.seed, self.total])
+        truth = truth_of(self.graph)
+        rng = np.random.default_rng([self.seed, self.total])
         model = truth.specification
         records = truth.sample(self.total, rng=rng)
         is_private = not self.method.startswith(NON_PRIVATE)
-        mechanism = LaplaceStatistics(epsilon=self.epsilon) if is_private else ExactStatistics()
+        if is_private:
+            mechanism = LaplaceStatistics(epsilon=self.epsilon)
+        else:
+            mechanism = ExactStatistics()
         with warnings.catch_warnings(action="ignore"):
-            solution = fitted(self.method, mechanism.release(model, records, rng=rng if is_private else None))
+            solution = fitted(
+                self.method, mechanism.release(model, records, rng=rng if is_private else None)
+            )
         common = {
             **self.graph.described(),
             "records": self.total,
@@ -204,7 +218,9 @@ class EdgeCell(Cell):
             "kl": kl_divergence(truth, solution),
             "seconds": solution.stats["seconds"],
         }
-        edges = np.repeat(["-".join(map(str, clique)) for clique in model.cliques], self.graph.states**2)
+        edges = np.repeat(
+            ["-".join(map(str, clique)) for clique in model.cliques], self.graph.states**2
+        )
         cells = zip(edges, truth.marginals.flat, solution.marginals.flat, strict=True)
         return [
             common | {"edge": str(edge), "true": float(true), "inferred": float(inferred)}
@@ -258,7 +274,8 @@ class SequenceCell(Cell):
         states, people = self.panel.read()
         order = np.random.default_rng([self.seed, len(people)]).permutation(len(people))
         held = round(_HELD_OUT * len(people))
-        known, others = people.iloc[order[held:]], people.iloc[order[:held]]
+        known = people.iloc[order[held:]]
+        others = people.iloc[order[:held]]
         times = list(people.columns)
         network = markov_chain(states, len(times), share="potentials", names=times)
         asked = [queries.pooled(list(pairwise(times))), queries.table(times[0])]
@@ -291,7 +308,10 @@ class SequenceCell(Cell):
         assert self.epsilon is not None
         times = list(known.columns)
         network = declare(dict.fromkeys(times, states), list(pairwise(times)))
-        kinds: tuple[tuple[str, Literal["search", "trial"]], ...] = ((PSGD, "search"), (PSGD_FREE, "trial"))
+        kinds: tuple[tuple[str, Literal["search", "trial"]], ...] = (
+            (PSGD, "search"),
+            (PSGD_FREE, "trial"),
+        )
         for method, covers in kinds:
             begin = time.perf_counter()
             trials = DPSGDSearch(
@@ -309,7 +329,12 @@ class SequenceCell(Cell):
             }
 
     def _row(
-        self, method: str, draw: int | None, known: pd.DataFrame, others: pd.DataFrame, found: Solution
+        self,
+        method: str,
+        draw: int | None,
+        known: pd.DataFrame,
+        others: pd.DataFrame,
+        found: Solution,
     ) -> Row:
         from bayesprivmrf.evaluation import holdout_log_likelihood
 

@@ -55,7 +55,9 @@ def _wins(medians: Any, method: str, rival: str) -> str:
 
 def _slope(medians: Any) -> float:
     """Return the least-squares slope on logarithmic axes."""
-    return float(np.polyfit(np.log(medians.index.to_numpy(dtype=float)), np.log(medians.to_numpy()), 1)[0])
+    return float(
+        np.polyfit(np.log(medians.index.to_numpy(dtype=float)), np.log(medians.to_numpy()), 1)[0]
+    )
 
 
 def _pathologies(table: Any) -> str:
@@ -63,8 +65,13 @@ def _pathologies(table: Any) -> str:
     mse = _medians(parts["a"], ["records"], "mse")
     kl = _medians(parts["b"], ["records"], "kl")
     split = parts["c"]["method"].str.split(", ridge ", expand=True)
-    ridges = _medians(parts["c"].assign(method=split[0], ridge=split[1].astype(float)), ["ridge"], "kl")
-    worst = {name: float(ridges[name].iloc[0] / ridges[name].min()) for name in ("naive MLE", NON_PRIVATE)}
+    ridges = _medians(
+        parts["c"].assign(method=split[0], ridge=split[1].astype(float)), ["ridge"], "kl"
+    )
+    worst = {
+        name: float(ridges[name].iloc[0] / ridges[name].min())
+        for name in ("naive MLE", NON_PRIVATE)
+    }
     return (
         f"(a) The squared error of the noisy tables falls as N^{_slope(mse[RAW]):.2f} (Proposition 4: -2 while noise "
         f"dominates), without noise as N^{_slope(mse[NON_PRIVATE]):.2f} (-1). (b) Projecting the tables lowers the "
@@ -94,9 +101,14 @@ def _grid(table: Any) -> str:
 def _edges(table: Any) -> str:
     table = table.assign(error=(table["true"] - table["inferred"]).abs())
     found = table.groupby("method", sort=False)[["error", "kl"]].mean()
-    said = ", ".join(f"{name} {row['error']:.2g} ({row['kl']:.3g})" for name, row in found.iterrows())
+    said = ", ".join(
+        f"{name} {row['error']:.2g} ({row['kl']:.3g})" for name, row in found.iterrows()
+    )
     is_closer = found.loc["CGM", "error"] < found.loc["naive MLE", "error"]
-    verdict = "closer to the truth than" if is_closer else "no closer to the truth than"
+    if is_closer:
+        verdict = "closer to the truth than"
+    else:
+        verdict = "no closer to the truth than"
     return (
         f"Mean absolute error of a cell (and divergence, nats): {said}. The paper's CGM is much closer than naive "
         f"MLE to the truth; here CGM's marginals are {verdict} naive MLE's, whose default ridge follows the noise. "
@@ -105,7 +117,9 @@ def _edges(table: Any) -> str:
 
 
 def _held_out(table: Any) -> str:
-    score = -_medians(table[table["epsilon"].notna()], ["data", "epsilon"], "holdout_log_likelihood")
+    score = -_medians(
+        table[table["epsilon"].notna()], ["data", "epsilon"], "holdout_log_likelihood"
+    )
     said = (
         f"Held-out log-likelihood is better by CGM than by naive MLE {_wins(score, 'CGM', 'naive MLE')} settings "
         f"(the paper: in all; of 50 EM steps {_wins(score, CGM_PLAIN, 'naive MLE')}), and by the noise-aware "
@@ -113,7 +127,8 @@ def _held_out(table: Any) -> str:
     )
     if PSGD in score:
         paid, free = (
-            (score[list(COMPARED)].lt(score[name], axis=0)).all(axis=1) for name in (PSGD, PSGD_FREE)
+            (score[list(COMPARED)].lt(score[name], axis=0)).all(axis=1)
+            for name in (PSGD, PSGD_FREE)
         )
         said += (
             f"All of them beat PSGD (the paper: in all) in {int(paid.sum())} of {len(score)} settings where its "

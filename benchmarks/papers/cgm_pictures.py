@@ -46,10 +46,16 @@ def draw(name: str, table: pd.DataFrame) -> Figure:
 def _pathologies(table: Any) -> Figure:
     figure, axes = panels(3, is_shared=False)
     for axis, panel, y, title in zip(
-        axes, "abc", ("mse", "kl", "kl"), ("error of the marginals", "projection", "ridge"), strict=True
+        axes,
+        "abc",
+        ("mse", "kl", "kl"),
+        ("error of the marginals", "projection", "ridge"),
+        strict=True,
     ):
         rows = table[table["panel"] == panel]
-        where = f"{rows['graph'].iloc[0]}, {rows['nodes'].iloc[0]} × {rows['states'].iloc[0]} states"
+        where = (
+            f"{rows['graph'].iloc[0]}, {rows['nodes'].iloc[0]} × {rows['states'].iloc[0]} states"
+        )
         x = "records"
         if panel == "c":
             split = rows["method"].str.split(", ridge ", expand=True)
@@ -58,7 +64,9 @@ def _pathologies(table: Any) -> Figure:
         _lines(axis, rows, x, y)
         axis.set_xlabel("N" if x == "records" else "λ")
         axis.set_ylabel("mean squared error" if y == "mse" else "KL divergence, nats")
-        axis.set_title(f"({panel}) {title}\n{where}, ε = {rows['epsilon'].max():g}", fontsize=10, loc="left")
+        axis.set_title(
+            f"({panel}) {title}\n{where}, ε = {rows['epsilon'].max():g}", fontsize=10, loc="left"
+        )
         axis.legend(frameon=False, fontsize=8)
     return figure
 
@@ -68,8 +76,13 @@ def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None
     for position, (method, own) in enumerate(rows.groupby("method", sort=False)):
         medians = own.groupby(x)[y].median()
         style = marked(position)
-        style["color"] = GRAY if method in _REFERENCES else _COLORS.get(str(method), style["color"])
-        style["linestyle"] = _REFERENCES.get(str(method), ":" if method in (RAW, PSGD_FREE) else "-")
+        if method in _REFERENCES:
+            style["color"] = GRAY
+        else:
+            style["color"] = _COLORS.get(str(method), style["color"])
+        style["linestyle"] = _REFERENCES.get(
+            str(method), ":" if method in (RAW, PSGD_FREE) else "-"
+        )
         axis.plot(medians.index, medians.to_numpy(), label=method, **style)
     axis.set_xscale("log")
     if linear_within is None:
@@ -81,10 +94,12 @@ def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None
 
 def _grid(table: Any) -> Figure:
     """Draw divergence against N, one row per graph and one column per budget; each panel has the references."""
-    graphs, epsilons = list(dict.fromkeys(table["graph"])), sorted(set(table["epsilon"].dropna()))
+    graphs = list(dict.fromkeys(table["graph"]))
+    epsilons = sorted(set(table["epsilon"].dropna()))
     figure, axes = panels(len(graphs) * len(epsilons), height=3.2, columns=len(epsilons))
     for number, axis in enumerate(axes):
-        graph, epsilon = graphs[number // len(epsilons)], epsilons[number % len(epsilons)]
+        graph = graphs[number // len(epsilons)]
+        epsilon = epsilons[number % len(epsilons)]
         here = (table["graph"] == graph) & (table["epsilon"].isna() | (table["epsilon"] == epsilon))
         _lines(axis, table[here], "records", "kl")
         axis.set_title(f"{graph}, ε = {epsilon:g}", fontsize=10, loc="left")
@@ -99,7 +114,8 @@ def _edges(table: Any) -> Figure:
     methods = dict(iter(table.groupby("method", sort=False)))
     first = next(iter(methods.values()))
     inferred = {
-        f"{name} (KL {own['kl'].iloc[0]:.3g})": own["inferred"].to_numpy() for name, own in methods.items()
+        f"{name} (KL {own['kl'].iloc[0]:.3g})": own["inferred"].to_numpy()
+        for name, own in methods.items()
     }
     figure, axes = panels(len(inferred))
     draw_cells(axes, first["true"].to_numpy(), inferred)
@@ -120,7 +136,8 @@ def _held_out(table: Any) -> Figure:
         _lines(axis, rows.assign(lost=lost), "epsilon", "lost", linear_within=_LINEAR)
         axis.set_xlabel("ε")
         axis.set_title(
-            f"{name}\n{rows['people'].iloc[0]:,} people, {rows['length'].iloc[0]} times", fontsize=10
+            f"{name}\n{rows['people'].iloc[0]:,} people, {rows['length'].iloc[0]} times",
+            fontsize=10,
         )
     axes[0].set_ylabel("held-out nats a person lost\nagainst non-private MLE")
     axes[0].legend(frameon=False, fontsize=8)

@@ -49,7 +49,12 @@ def papers_parser() -> argparse.ArgumentParser:
         help="e.g. prising-fig1, cgm-fig2, prising-all, cgm-all or zhang-all",
     )
     add("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
-    add("--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction")
+    add(
+        "--out",
+        default="reproduction",
+        metavar="DIR",
+        help="folder of the files, by default reproduction",
+    )
     add(
         "--data",
         action="append",
@@ -101,9 +106,12 @@ def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], di
 
     published = find_networks(options.data or [])
     # the folder may contain files: this run resumes from those of an earlier one
-    folder = claim_folder(options.out, [f"{name}*.csv" for name in names], sources=options.data or [])
+    folder = claim_folder(
+        options.out, [f"{name}*.csv" for name in names], sources=options.data or []
+    )
     jobs = options.jobs or joblib.cpu_count()
-    made, skipped = [], {}
+    made = []
+    skipped = {}
     with progress() as bar:
         for name in names:
             task = bar.add_task(name, total=None)

@@ -92,8 +92,14 @@ class Trials:
 
     def __repr__(self) -> str:
         simulated = any(release.provenance.simulated for release in self.releases)
-        mark = " (SIMULATED: protects nobody)" if simulated else ""
-        statement = self.releases[0].privacy_statement() if simulated else self.guarantee.sentence()
+        if simulated:
+            mark = " (SIMULATED: protects nobody)"
+        else:
+            mark = ""
+        if simulated:
+            statement = self.releases[0].privacy_statement()
+        else:
+            statement = self.guarantee.sentence()
         return f"Trials{mark}\n  trials     {len(self)}\n  privacy    {statement}"
 
 
@@ -164,11 +170,17 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
         trials = self.trials
         schedules = tuple(trial.schedule for trial in trials)
         if self.covers == "trial":
-            alone = [calibrated_noise((schedule,), self.epsilon, self.delta) for schedule in schedules]
-            noise = CalibratedNoise(steps=tuple(one.steps[0] for one in alone), count=alone[0].count)
-            epsilon, one_alone = promised_epsilon(schedules, noise, self.delta), self.epsilon
+            alone = [
+                calibrated_noise((schedule,), self.epsilon, self.delta) for schedule in schedules
+            ]
+            noise = CalibratedNoise(
+                steps=tuple(one.steps[0] for one in alone), count=alone[0].count
+            )
+            epsilon = promised_epsilon(schedules, noise, self.delta)
+            one_alone = self.epsilon
         else:
-            noise, epsilon = calibrated_noise(schedules, self.epsilon, self.delta), self.epsilon
+            noise = calibrated_noise(schedules, self.epsilon, self.delta)
+            epsilon = self.epsilon
             singles = set(zip(schedules, noise.steps, strict=True))
             one_alone = max(
                 promised_epsilon((schedule,), replace(noise, steps=(multiplier,)), self.delta)
@@ -191,14 +203,19 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
     def _read(self, plan: SearchPlan, data: Any, count: Hashable | None = None) -> CodedRecords:
         return read_possible(plan, self._records(plan, data, count))
 
-    def _randomise(self, plan: SearchPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> Trials:
+    def _randomise(
+        self, plan: SearchPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> Trials:
         total = plan.trials[0].total(exact, source)
-        paths = [trial.ascent.run(exact.codes, exact.counts, total, source) for trial in plan.trials]
+        paths = [
+            trial.ascent.run(exact.codes, exact.counts, total, source) for trial in plan.trials
+        ]
         assert stamp.guarantee is not None
         return Trials(
             settings=tuple({name: getattr(trial, name) for name in TRIED} for trial in self.trials),
             releases=tuple(
-                trial.released(path, total, stamp) for trial, path in zip(plan.trials, paths, strict=True)
+                trial.released(path, total, stamp)
+                for trial, path in zip(plan.trials, paths, strict=True)
             ),
             guarantee=stamp.guarantee,
             one_alone=replace(stamp.guarantee, epsilon=plan.one_alone),
@@ -216,9 +233,13 @@ def _checked_grid(grid: Any) -> FrozenMapping[str, tuple[Any, ...]]:
                 f"`grid` must name settings of DPSGD, got {name!r}; those are {', '.join(TRIED)}."
             )
         is_single = (
-            isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0
+            isinstance(values, str)
+            or not isinstance(values, Iterable)
+            or getattr(values, "ndim", 1) == 0
         )
         if is_single or not (held := tuple(values)):
-            raise ArgumentError(f"`grid` must hold a sequence of values for {name!r}, got {values!r}.")
+            raise ArgumentError(
+                f"`grid` must hold a sequence of values for {name!r}, got {values!r}."
+            )
         checked[name] = held
     return FrozenMapping(checked)

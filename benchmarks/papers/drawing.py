@@ -60,14 +60,19 @@ def _where(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
 
 def _setting(table: pd.DataFrame) -> str:
     first = table.iloc[0]
-    return f"{LABELS[first['network']]}, n = {first['nodes']:,}, {first['repetitions']:,} repetitions"
+    return (
+        f"{LABELS[first['network']]}, n = {first['nodes']:,}, {first['repetitions']:,} repetitions"
+    )
 
 
 def _estimates(table: pd.DataFrame) -> Figure:
     """Draw mean and one standard deviation against the true beta; the first panel is the paper's."""
     figure, axes = panels(len(PRIVATE), width=3.6, height=3.8)
     mple = _where(table, estimator="mple")
-    aside = 0.12 * float(np.diff(np.sort(mple["beta"])).min()) if len(mple) > 1 else 0.0
+    if len(mple) > 1:
+        aside = 0.12 * float(np.diff(np.sort(mple["beta"])).min())
+    else:
+        aside = 0.0
     for number, (axis, private) in enumerate(zip(axes, PRIVATE, strict=True)):
         rows = _where(table, estimator=private.name)
         ends = [min(mple["beta"]), max(mple["beta"])]
@@ -103,10 +108,15 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
     """Draw mean squared error against x: a line for each epsilon, a panel for each calibration, a row per network."""
     names = list(dict.fromkeys(table["network"]))
     figure, axes = panels(
-        len(PRIVATE) * len(names), width=3.6, height=3.6, columns=len(PRIVATE), is_shared=len(names) == 1
+        len(PRIVATE) * len(names),
+        width=3.6,
+        height=3.6,
+        columns=len(PRIVATE),
+        is_shared=len(names) == 1,
     )
     for number, axis in enumerate(axes):
-        network, private = names[number // len(PRIVATE)], PRIVATE[number % len(PRIVATE)]
+        network = names[number // len(PRIVATE)]
+        private = PRIVATE[number % len(PRIVATE)]
         rows = _where(table, network=network)
         _line(axis, _where(rows, estimator="mple"), x, GRAY, "o", _MPLE)
         own = _where(rows, estimator=private.name)
@@ -123,8 +133,14 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
         _one_scale_a_row(axes)
     axes[0].legend(frameon=False, fontsize=8)
     axes[0].set_ylabel("mean squared error")
-    steady = "" if x == "beta" else f"β = {table['beta'].iloc[0]:g}, "
-    where = f"{LABELS[names[0]]}, " if len(names) == 1 else ""
+    if x == "beta":
+        steady = ""
+    else:
+        steady = f"β = {table['beta'].iloc[0]:g}, "
+    if len(names) == 1:
+        where = f"{LABELS[names[0]]}, "
+    else:
+        where = ""
     figure.suptitle(f"{where}{steady}{table['repetitions'].iloc[0]:,} repetitions", fontsize=10)
     return figure
 
@@ -132,7 +148,8 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
 def _one_scale_a_row(axes: list[Axes]) -> None:
     for first in range(0, len(axes), len(PRIVATE)):
         row = axes[first : first + len(PRIVATE)]
-        low, high = min(a.get_ylim()[0] for a in row), max(a.get_ylim()[1] for a in row)
+        low = min(a.get_ylim()[0] for a in row)
+        high = max(a.get_ylim()[1] for a in row)
         for axis in row:
             axis.set_ylim(low, high)
 
@@ -157,7 +174,8 @@ def _line(
 
 def marked(place: int) -> dict[str, Any]:
     """Return the style of the line at a place in a panel: a distinct colour and mark."""
-    colour, mark = COLORS[place % len(COLORS)], MARKS[place % len(MARKS)]
+    colour = COLORS[place % len(COLORS)]
+    mark = MARKS[place % len(MARKS)]
     return {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.2}
 
 
@@ -179,15 +197,26 @@ def _costs(table: pd.DataFrame) -> Figure:
         own = _where(table, estimator=private.name)
         for bounds, dash in (("none", "-"), (_last_bounds(table), ":")):
             part = _where(own, bounds=bounds)
-            written = "no bounds" if bounds == "none" else f"within {bounds}"
+            if bounds == "none":
+                written = "no bounds"
+            else:
+                written = f"within {bounds}"
             _line(
-                axis, part, "epsilon", COLORS[number], MARKS[number + 1], f"{private.label}, {written}", dash
+                axis,
+                part,
+                "epsilon",
+                COLORS[number],
+                MARKS[number + 1],
+                f"{private.label}, {written}",
+                dash,
             )
     on_log_axes(axis, table["epsilon"])
     axis.set_xlabel("ε")
     axis.set_ylabel("mean squared difference from the MPLE")
     first = table.iloc[0]
-    axis.set_title(f"{LABELS[first['network']]}, real outcomes, MPLE {first['beta']:.4f}", fontsize=10)
+    axis.set_title(
+        f"{LABELS[first['network']]}, real outcomes, MPLE {first['beta']:.4f}", fontsize=10
+    )
     axis.legend(frameon=False, fontsize=8)
     tidy(axis)
     return figure
@@ -206,7 +235,9 @@ def _regimes(table: pd.DataFrame) -> Figure:
         for beta, dash in zip(sorted(set(rows["beta"])), ("-", ":"), strict=True):
             here = _where(rows, beta=beta)
             level = float(_where(here, estimator="mple")["mse"].iloc[0])
-            axis.axhline(level, color=GRAY, linestyle=dash, linewidth=1, label=f"{_MPLE}, β = {beta:g}")
+            axis.axhline(
+                level, color=GRAY, linestyle=dash, linewidth=1, label=f"{_MPLE}, β = {beta:g}"
+            )
             for number, private in enumerate(PRIVATE):
                 part = _where(here, estimator=private.name)
                 label = f"{private.label}, β = {beta:g}"
@@ -234,8 +265,12 @@ def _drawing(table: pd.DataFrame, published: Mapping[DataName, Any]) -> Figure:
     axis.add_collection(LineCollection(ends, colors="#bbbbbb", linewidths=0.4, zorder=1))
     for state, colour in zip(sorted(set(table["state"])), _STATE_COLORS, strict=False):
         own = _where(table, state=state)
-        axis.scatter(own["x"], own["y"], s=9, color=colour, zorder=2, label=f"{state} ({len(own):,})")
-    axis.set_title(f"{LABELS[name]}: {len(graph):,} nodes, {graph.number_of_edges():,} edges", fontsize=10)
+        axis.scatter(
+            own["x"], own["y"], s=9, color=colour, zorder=2, label=f"{state} ({len(own):,})"
+        )
+    axis.set_title(
+        f"{LABELS[name]}: {len(graph):,} nodes, {graph.number_of_edges():,} edges", fontsize=10
+    )
     axis.legend(frameon=False, fontsize=9)
     axis.set_axis_off()
     return figure

@@ -45,9 +45,13 @@ class PrivateEstimator:
 
     def constants(self, network: IsingNetwork, epsilon: float) -> PerturbationConstants:
         """Return split, noise and Delta at a budget."""
-        return perturbation_constants(network.coupling, epsilon, self.delta(len(network)), self.calibration)
+        return perturbation_constants(
+            network.coupling, epsilon, self.delta(len(network)), self.calibration
+        )
 
-    def described(self, nodes: int, epsilon: float, constants: PerturbationConstants) -> dict[str, Any]:
+    def described(
+        self, nodes: int, epsilon: float, constants: PerturbationConstants
+    ) -> dict[str, Any]:
         """Return the columns of a table that describe the estimator and its noise, on n nodes."""
         return {
             "estimator": self.name,

@@ -92,7 +92,8 @@ class SimulationCell(Cell):
         """Return one row for the maximum pseudo-likelihood, one for each private estimator and epsilon."""
         from bayesprivmrf.chains.heat_bath import simulate
 
-        network, rng = network_of(self.source), generator_of(self)
+        network = network_of(self.source)
+        rng = generator_of(self)
         result = simulate(
             network.coupling,
             self.beta,
@@ -144,7 +145,9 @@ class CostCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row for each private estimator, without bounds (as in the paper) and with."""
-        network, spins, rng = network_of(self.source), self.source.spins(), generator_of(self)
+        network = network_of(self.source)
+        spins = self.source.spins()
+        rng = generator_of(self)
         target = network.maximum_pseudo_likelihood(spins)
         if not 0 < target < math.inf:
             raise DataError(
@@ -154,7 +157,9 @@ class CostCell(Cell):
         found = []
         for private in PRIVATE:
             constants = private.constants(network, self.epsilon)
-            noise = noise_source(rng).add(np.zeros(self.noise_draws, dtype=np.int64), constants.noise)
+            noise = noise_source(rng).add(
+                np.zeros(self.noise_draws, dtype=np.int64), constants.noise
+            )
             for bounds in (None, BOUNDS):
                 score = PerturbedEstimator.of(network.coupling, constants, bounds).score(spins)
                 common = _described(self.source, target) | {"bounds": _written(bounds)}
@@ -188,9 +193,13 @@ class LayoutCell(Cell):
         places = nx.spring_layout(real.graph, k=1.5 / len(real.graph) ** 0.5, seed=self.seed)
         return [
             {"network": self.source.name, "x": float(x), "y": float(y), "state": str(state)}
-            for (x, y), state in zip((places[node] for node in real.graph), real.outcomes, strict=True)
+            for (x, y), state in zip(
+                (places[node] for node in real.graph), real.outcomes, strict=True
+            )
         ]
 
 
 def _written(bounds: tuple[float, float] | None) -> str:
-    return "none" if bounds is None else f"{bounds[0]:g} to {bounds[1]:g}"
+    if bounds is None:
+        return "none"
+    return f"{bounds[0]:g} to {bounds[1]:g}"

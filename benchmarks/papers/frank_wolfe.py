@@ -109,8 +109,11 @@ class PaperRegressions(PairwiseByRegressions):
                 scores = np.concatenate([sums, -sums], axis=1)
                 noisy = source.add(scores.ravel(), law).reshape(scores.shape)
                 noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
-                column, sign = noisy.argmax(axis=1) % sums.shape[1], noisy.argmax(axis=1) < sums.shape[1]
-                regressions.move(Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step)
+                column = noisy.argmax(axis=1) % sums.shape[1]
+                sign = noisy.argmax(axis=1) < sums.shape[1]
+                regressions.move(
+                    Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step
+                )
         return regressions.iterates
 
 
@@ -138,11 +141,14 @@ class PaperIsing(PaperRegressions):
 
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         design = Design.with_constant(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, np.arange(len(self.cardinalities)))
+        return LogisticRegressions(
+            design, codes, counts, self.radius, np.arange(len(self.cardinalities))
+        )
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.empty((2 * len(coefficients), coefficients.shape[1]))
-        rows[1::2], rows[::2] = coefficients / 2, -coefficients / 2
+        rows[1::2] = coefficients / 2
+        rows[::2] = -coefficients / 2
         return rows
 
 
@@ -217,7 +223,11 @@ class PaperPairs(PaperRegressions):
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))
         node, positive, _ = self._pairs.T
-        np.add.at(rows, self.starts[node] + positive, coefficients / np.array(self.cardinalities)[node, None])
+        np.add.at(
+            rows,
+            self.starts[node] + positive,
+            coefficients / np.array(self.cardinalities)[node, None],
+        )
         return rows
 
     @cached_property
@@ -258,7 +268,12 @@ class PaperFrankWolfe(PrivateFrankWolfe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        paper = {"adjacency": Adjacency.REPLACE_ONE, "single_share": 0.0, "method": "pairs", "order": 2}
+        paper = {
+            "adjacency": Adjacency.REPLACE_ONE,
+            "single_share": 0.0,
+            "method": "pairs",
+            "order": 2,
+        }
         for name, value in paper.items():
             if (given := getattr(self, name)) != value:
                 raise ArgumentError(
@@ -268,12 +283,17 @@ class PaperFrankWolfe(PrivateFrankWolfe):
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
         super()._map_of(specification)  # checks the variables and the memory
-        return PaperIsing if set(specification.cardinalities) == {2} else PaperPairs
+        if set(specification.cardinalities) == {2}:
+            return PaperIsing
+        return PaperPairs
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         # an audit knows choices by the exponential mechanism, and not the largest of noisy scores
         assert isinstance(plan.map, PaperRegressions)
-        return [*self._total_outlay(plan), replace(choices_outlay(plan.map, plan.map.cost, total), draws=())]
+        return [
+            *self._total_outlay(plan),
+            replace(choices_outlay(plan.map, plan.map.cost, total), draws=()),
+        ]
 
     def _guarantee(self, plan: FrankWolfePlan) -> PrivacyGuarantee:
         assert isinstance(plan.map, PaperRegressions)

@@ -60,7 +60,9 @@ class Grouped:
     def __post_init__(self) -> None:
         used = [i for group in self.groups for i in group]
         if len(set(used)) != len(used) or not set(used) <= set(range(self.variables)):
-            raise ArgumentError("`groups` must be of different variables, each in one group; leave some out.")
+            raise ArgumentError(
+                "`groups` must be of different variables, each in one group; leave some out."
+            )
 
     @property
     def specification(self) -> DiscreteMarkovNetwork:
@@ -123,7 +125,13 @@ def all_groups(variables: int, order: int, groups: int) -> Iterator[Groups]:
 
 
 def packing(
-    variables: int, size: float, groups: int, *, order: int = 2, states: int = 2, with_signs: bool = True
+    variables: int,
+    size: float,
+    groups: int,
+    *,
+    order: int = 2,
+    states: int = 2,
+    with_signs: bool = True,
 ) -> Iterator[Grouped]:
     """Iterate over the whole packing, the model without any coupling first; for few variables.
 
@@ -138,7 +146,10 @@ def packing(
     """
     yield Grouped(variables=variables, states=states, groups=(), tables=())
     shape = (states // 2,) * order
-    all_signs = product((-1.0, 1.0), repeat=math.prod(shape)) if with_signs else [(1.0,) * math.prod(shape)]
+    if with_signs:
+        all_signs = product((-1.0, 1.0), repeat=math.prod(shape))
+    else:
+        all_signs = [(1.0,) * math.prod(shape)]
     tables = [coupling_table(size, np.reshape(one, shape), states) for one in all_signs]
     for chosen in all_groups(variables, order, groups):
         for own in product(tables, repeat=groups):
@@ -158,7 +169,10 @@ def random_member(
     """Return a member of `packing` other than the first, drawn uniformly."""
     places = rng.permutation(variables)[: order * groups].reshape(groups, order)
     shape = (groups, *(states // 2,) * order)
-    signs = rng.choice([-1.0, 1.0], shape) if with_signs else np.ones(shape)
+    if with_signs:
+        signs = rng.choice([-1.0, 1.0], shape)
+    else:
+        signs = np.ones(shape)
     return Grouped(
         variables=variables,
         states=states,
@@ -167,13 +181,16 @@ def random_member(
     )
 
 
-def fingerprinting_error(variables: int, width: float, total: int, guarantee: PrivacyGuarantee) -> float:
+def fingerprinting_error(
+    variables: int, width: float, total: int, guarantee: PrivacyGuarantee
+) -> float:
     """Return the root mean square error that no private learner of an Ising model can get below, on average.
 
     The average is over couplings as `random_means` draws them. It is the error whose `fingerprinting_records` is the
     number of records.
     """
-    pairs, largest = variables // 2, math.tanh(width)
+    pairs = variables // 2
+    largest = math.tanh(width)
     slope = total * reach(guarantee) / math.sqrt(pairs)
     rest = 1 / 3 - 8 * guarantee.delta * largest * total
     if rest <= 0:

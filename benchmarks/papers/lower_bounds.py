@@ -128,7 +128,9 @@ def reach(guarantee: PrivacyGuarantee) -> float:
         return math.sqrt(math.expm1(min(2 * guarantee.rho, 700.0)))
     assert guarantee.epsilon is not None
     epsilon = min(guarantee.epsilon, 700.0)
-    return math.sinh(epsilon) if guarantee.delta else 2 * math.sinh(epsilon / 2)
+    if guarantee.delta:
+        return math.sinh(epsilon)
+    return 2 * math.sinh(epsilon / 2)
 
 
 def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
@@ -147,7 +149,8 @@ def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
     >>> round(fingerprinting_records(Task(variables=200, size=0.05), guarantee), 1)  # sqrt(100) / 3 / .05 / 1.31
     50.2
     """
-    pairs, largest = task.variables // 2, math.tanh(task.width)
+    pairs = task.variables // 2
+    largest = math.tanh(task.width)
     spare = 1 / 3 - (task.size / largest) ** 2
     if task.goal != "parameters" or task.states % 2 or spare <= 0:
         return 0.0
@@ -164,7 +167,8 @@ def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, fl
     """
     coupled = (2 * (states // 2) / states) ** order
     scale = math.exp(-size)  # a factor that keeps large sizes finite
-    cosh, sinh = (1 + scale**2) / 2, (1 - scale**2) / 2
+    cosh = (1 + scale**2) / 2
+    sinh = (1 - scale**2) / 2
     mean = coupled * cosh + (1 - coupled) * scale
     log_mean = size + math.log(mean)
     return max(coupled * size * sinh / mean - log_mean, 0.0), log_mean
@@ -213,19 +217,27 @@ def log_members(variables: int, order: int, groups: int, signs: int = 0) -> floa
 
 def _packings(task: Task) -> Iterator[tuple[float, float, float]]:
     """Yield log(M - 1), the divergence of a record from the uniform distribution, and the total variation."""
-    size = 2 * task.size if task.goal == "parameters" else task.size
+    if task.goal == "parameters":
+        size = 2 * task.size
+    else:
+        size = task.size
     if size > task.width:
         return
     for order in range(2, task.order + 1):
         forward, backward = divergences(size, task.states, order)
-        signs = (task.states // 2) ** order if task.goal == "parameters" else 0
+        if task.goal == "parameters":
+            signs = (task.states // 2) ** order
+        else:
+            signs = 0
         most = task.variables // order
         for groups in sorted({round(most ** (step / 60)) for step in range(61)}):
             others = log_members(task.variables, order, groups, signs)
             yield others, groups * forward, variation(groups * min(forward, backward))
 
 
-def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, success: float = SUCCESS) -> float:
+def packing_records(
+    task: Task, guarantee: PrivacyGuarantee | None = None, success: float = SUCCESS
+) -> float:
     """Return the number of records below which no learner succeeds on every member of a packing.
 
     Parameters
@@ -251,7 +263,9 @@ def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, succe
     found = [_concentrated(fano_nats(m, success), tv, rho) for m, _, tv in _packings(task)]
     if guarantee.epsilon is not None:
         odds = math.log(success / (1 - success))
-        found += [max(1.0, success / tv) * (m + odds) / guarantee.epsilon for m, _, tv in _packings(task)]
+        found += [
+            max(1.0, success / tv) * (m + odds) / guarantee.epsilon for m, _, tv in _packings(task)
+        ]
     return max([0.0, *found])
 
 

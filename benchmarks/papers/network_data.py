@@ -40,7 +40,8 @@ class NetworkData:
     outcomes: pd.Series
 
     def __repr__(self) -> str:
-        nodes, edges = self.graph.number_of_nodes(), self.graph.number_of_edges()
+        nodes = self.graph.number_of_nodes()
+        edges = self.graph.number_of_edges()
         return f"NetworkData({nodes} nodes, {edges} edges; outcomes unprotected)"
 
 
@@ -103,7 +104,9 @@ def political_blogs(
         graph.remove_nodes_from([node for node, degree in graph.degree if degree > largest_degree])
     if not keep_isolated:
         graph.remove_nodes_from(list(nx.isolates(graph)))
-    outcomes = pd.Series({node: _LEANINGS[leaning[node]] for node in graph}, name="leaning", dtype=object)
+    outcomes = pd.Series(
+        {node: _LEANINGS[leaning[node]] for node in graph}, name="leaning", dtype=object
+    )
     return NetworkData(graph=graph, outcomes=outcomes)
 
 
@@ -117,7 +120,9 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
     arcs: list[tuple[str, str]] = []
     text = re.sub(r'"[^"]*"', _plain, text)
     for kind, block in re.findall(r"\b(node|edge)\s*\[([^\[\]]*)\]", text):
-        entry = {key: value.strip('"') for key, value in re.findall(r'(\w+)\s+("[^"]*"|\S+)', block)}
+        entry = {
+            key: value.strip('"') for key, value in re.findall(r'(\w+)\s+("[^"]*"|\S+)', block)
+        }
         try:
             if kind == "node":
                 labels[entry["id"]] = entry["label"]
@@ -138,7 +143,9 @@ def _plain(text: re.Match[str]) -> str:
     return text[0].replace("[", "(").replace("]", ")")
 
 
-def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float = 1.5) -> NetworkData:
+def simulated_blogs(
+    rng: int | np.random.Generator | None = None, *, beta: float = 1.5
+) -> NetworkData:
     """Simulate a network like the political blogs, with outcomes drawn at a known beta.
 
     The network has two blocs of 500 nodes and 2,400 links, 7 % of them between the blocs. The ends of links are
@@ -171,20 +178,30 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
     import networkx as nx
     import pandas as pd
 
-    beta, random = finite("beta", beta), generator(rng)
+    beta = finite("beta", beta)
+    random = generator(rng)
     # nodes of each bloc, links, and the share of links between the blocs: about those of the political blogs
-    size, count, across = 500, 2400, 0.07
+    size = 500
+    count = 2400
+    across = 0.07
     # popularity of the nodes; its bound of 8 gives hubs of about thirty links
     popularity = np.minimum(np.exp(random.normal(0.0, 1.2, (2, size))), 8.0)
     popularity /= popularity.sum(axis=1, keepdims=True)
     # the bloc of each end of a link, then the node within the bloc
     first = random.integers(0, 2, count)
     second = np.where(random.random(count) < across, 1 - first, first)
-    drawn = [np.stack([random.choice(size, count, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)]
+    drawn = [
+        np.stack([random.choice(size, count, p=popularity[bloc]) for bloc in (0, 1)])
+        for _ in range(2)
+    ]
     links = np.arange(count)
-    ends = [bloc * size + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)]
+    ends = [
+        bloc * size + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)
+    ]
     graph = nx.Graph()
-    graph.add_edges_from((a, b) for a, b in zip(*(end.tolist() for end in ends), strict=True) if a != b)
+    graph.add_edges_from(
+        (a, b) for a, b in zip(*(end.tolist() for end in ends), strict=True) if a != b
+    )
     network = IsingNetwork.from_graph(graph, "degree-normalised")
     spins = network.sample(beta, rng=random)[0]
     leanings = [_LEANINGS[int(spin > 0)] for spin in spins]
@@ -229,7 +246,9 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
 
     table = _table(file_path("path", path))
     numbers: dict[str, Any] = {
-        name: pd.to_numeric(table[name], errors="coerce") for name in _HIV_COLUMNS if name[:2] != "ID"
+        name: pd.to_numeric(table[name], errors="coerce")
+        for name in _HIV_COLUMNS
+        if name[:2] != "ID"
     }
     keep = (
         (numbers["STUDYNUM"] == study)
@@ -243,7 +262,9 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     ties = table.loc[keep, ["ID1", "ID2"]]
     status: dict[Any, int] = {}
     for end in "12":
-        for node, value in zip(ties[f"ID{end}"], numbers[f"HIV{end}"][keep].astype(int), strict=True):
+        for node, value in zip(
+            ties[f"ID{end}"], numbers[f"HIV{end}"][keep].astype(int), strict=True
+        ):
             status[node] = max(status.get(node, 0), value)
     graph = nx.Graph()
     graph.add_edges_from((a, b) for a, b in ties.itertuples(index=False) if a != b)
@@ -251,7 +272,9 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
         raise DataError(
             "the table must have ties of the study with two known statuses, but none is left; check `study`."
         )
-    return NetworkData(graph=graph, outcomes=pd.Series({node: status[node] for node in graph}, name="HIV"))
+    return NetworkData(
+        graph=graph, outcomes=pd.Series({node: status[node] for node in graph}, name="HIV")
+    )
 
 
 def _table(path: Path) -> pd.DataFrame:

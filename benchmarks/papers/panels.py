@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 MSNBC_LENGTH = 16
 """The first events of each visitor that are kept; shorter visits are left out."""
 
-_STATES = {"msnbc": [str(state) for state in range(1, 18)], "biofam": [str(state) for state in range(8)]}
+_STATES = {
+    "msnbc": [str(state) for state in range(1, 18)],
+    "biofam": [str(state) for state in range(8)],
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +63,9 @@ class SimulatedPanel:
         codes[:, 0] = rng.choice(self.states, self.people, p=rng.dirichlet(np.ones(self.states)))
         bounds = np.cumsum(matrix, axis=1)[:, :-1]
         for t in range(1, self.length):
-            codes[:, t] = (rng.random(self.people)[:, np.newaxis] > bounds[codes[:, t - 1]]).sum(axis=1)
+            codes[:, t] = (rng.random(self.people)[:, np.newaxis] > bounds[codes[:, t - 1]]).sum(
+                axis=1
+            )
         states = [f"s{state}" for state in range(self.states)]
         return states, _wide(np.array(states)[codes])
 
@@ -97,7 +102,10 @@ class PanelFile:
         """
         states = _STATES[self.name]
         try:
-            table = _visits(self.path) if self.name == "msnbc" else _courses(self.path)
+            if self.name == "msnbc":
+                table = _visits(self.path)
+            else:
+                table = _courses(self.path)
         except (OSError, ValueError):
             raise DataError(
                 f"{self.name}'s file must be text of sequences, and it cannot be read so."
@@ -122,7 +130,9 @@ def _wide(table: np.ndarray) -> pd.DataFrame:
 def _visits(path: str) -> np.ndarray:
     """Return the first events of every visit that is long enough."""
     with open(path, encoding="utf-8") as lines:
-        visits = [line.split(maxsplit=MSNBC_LENGTH)[:MSNBC_LENGTH] for line in lines if line[:1].isdigit()]
+        visits = [
+            line.split(maxsplit=MSNBC_LENGTH)[:MSNBC_LENGTH] for line in lines if line[:1].isdigit()
+        ]
     return np.array([visit for visit in visits if len(visit) == MSNBC_LENGTH], dtype=str)
 
 

@@ -142,7 +142,11 @@ def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: i
         case "fig6" | "fig9":
             return [LayoutCell(source=source, seed=seed) for source in at_hand]
         case "fig7" | "fig10":
-            return [simulated(s, beta, (_FIGURE_EPSILON,)) for s in at_hand for beta in scale.network_betas]
+            return [
+                simulated(s, beta, (_FIGURE_EPSILON,))
+                for s in at_hand
+                for beta in scale.network_betas
+            ]
         case "fig8" | "fig11":
             return [
                 CostCell(source=source, epsilon=epsilon, noise_draws=scale.noise_draws, seed=seed)
@@ -157,7 +161,9 @@ def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: i
             ]
         case _:
             return [
-                simulated(source, round(PUBLISHED_ESTIMATES[source.name] + offset, 10), scale.epsilons)
+                simulated(
+                    source, round(PUBLISHED_ESTIMATES[source.name] + offset, 10), scale.epsilons
+                )
                 for source in at_hand
                 for offset in scale.offsets
             ]

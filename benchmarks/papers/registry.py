@@ -34,16 +34,24 @@ class FigureInfo:
 
 FIGURES: dict[str, FigureInfo] = {
     "prising-fig1": FigureInfo(title="estimates against beta, Erdős-Rényi graph"),
-    "prising-fig2": FigureInfo(title="mean squared error against n at beta = 0.5, Erdős-Rényi graphs"),
-    "prising-fig3": FigureInfo(title="mean squared error against n at beta = 1.5, Erdős-Rényi graphs"),
+    "prising-fig2": FigureInfo(
+        title="mean squared error against n at beta = 0.5, Erdős-Rényi graphs"
+    ),
+    "prising-fig3": FigureInfo(
+        title="mean squared error against n at beta = 1.5, Erdős-Rényi graphs"
+    ),
     "prising-fig4": FigureInfo(title="mean squared error against edge density at beta = 0.5"),
     "prising-fig5": FigureInfo(title="mean squared error against edge density at beta = 1.5"),
     "prising-fig6": FigureInfo(title="the HIV network, drawn", needs=("hiv",), unprotected=True),
     "prising-fig7": FigureInfo(title="estimates against beta, HIV network", needs=("hiv",)),
     "prising-fig8": FigureInfo(
-        title="cost of privacy against epsilon, HIV network, real outcomes", needs=("hiv",), unprotected=True
+        title="cost of privacy against epsilon, HIV network, real outcomes",
+        needs=("hiv",),
+        unprotected=True,
     ),
-    "prising-fig9": FigureInfo(title="the blogs' network, drawn", needs=("blogs",), unprotected=True),
+    "prising-fig9": FigureInfo(
+        title="the blogs' network, drawn", needs=("blogs",), unprotected=True
+    ),
     "prising-fig10": FigureInfo(title="estimates against beta, blogs' network", needs=("blogs",)),
     "prising-fig11": FigureInfo(
         title="cost of privacy against epsilon, blogs' network, real outcomes",
@@ -51,13 +59,19 @@ FIGURES: dict[str, FigureInfo] = {
         unprotected=True,
     ),
     "prising-fig12": FigureInfo(
-        title="mean squared error against epsilon, all networks", needs=("hiv", "blogs"), needs_file=False
+        title="mean squared error against epsilon, all networks",
+        needs=("hiv", "blogs"),
+        needs_file=False,
     ),
     "prising-fig13": FigureInfo(
         title="mean squared error near the real networks' estimates", needs=("hiv", "blogs")
     ),
-    "cgm-fig1": FigureInfo(title="what goes wrong with naive MLE: error against N, projection, ridge"),
-    "cgm-fig2": FigureInfo(title="divergence from the truth against N, two graphs, by epsilon and method"),
+    "cgm-fig1": FigureInfo(
+        title="what goes wrong with naive MLE: error against N, projection, ridge"
+    ),
+    "cgm-fig2": FigureInfo(
+        title="divergence from the truth against N, two graphs, by epsilon and method"
+    ),
     "cgm-fig3a": FigureInfo(title="true against inferred edge marginals, Erdős-Rényi graph"),
     "cgm-fig3b": FigureInfo(
         title="held-out log-likelihood of a time-homogeneous chain against epsilon",
@@ -65,7 +79,9 @@ FIGURES: dict[str, FigureInfo] = {
         needs_file=False,
         unprotected=True,
     ),
-    "zhang-table1": FigureInfo(title="records needed by the five algorithms: slopes beside the theorems'"),
+    "zhang-table1": FigureInfo(
+        title="records needed by the five algorithms: slopes beside the theorems'"
+    ),
     "zhang-lower-bounds": FigureInfo(title="learners on the hard instances of the lower bounds"),
 }
 """Chakraborty, Chatterjee and Dalal 2024, Bernstein et al. 2017, Zhang et al. 2020, each in the paper's order."""

@@ -112,14 +112,26 @@ def reproduce(
     info = FIGURES[name]
     is_real = info.unprotected and any(need in published for need in info.needs)
     note = NOTE_REAL if is_real else NOTE_SIMULATED
-    columns = COLUMNS if "estimator" in rows[0] else None
+    if "estimator" in rows[0]:
+        columns = COLUMNS
+    else:
+        columns = None
     table = pd.DataFrame(rows, columns=columns)
-    stem = name if scale.name == "full" else f"{name}-{scale.name}"
-    table_path, picture_path = folder / f"{stem}.csv", folder / f"{stem}.png"
-    summary = zhang_findings.slopes(table) if name == "zhang-table1" else None
+    if scale.name == "full":
+        stem = name
+    else:
+        stem = f"{name}-{scale.name}"
+    table_path = folder / f"{stem}.csv"
+    picture_path = folder / f"{stem}.png"
+    if name == "zhang-table1":
+        summary = zhang_findings.slopes(table)
+    else:
+        summary = None
     if summary is not None:
         table.to_csv(folder / f"{stem}-errors.csv", index=False)
-    (table if summary is None else summary).assign(seed=seed, note=note).to_csv(table_path, index=False)
+    (table if summary is None else summary).assign(seed=seed, note=note).to_csv(
+        table_path, index=False
+    )
     figure, finding = _shown(name, table, published)
     said = textwrap.fill(f"{finding} {note}".strip(), 130)
     figure.text(0.01, -0.01, said, fontsize=7, verticalalignment="top")

@@ -70,13 +70,16 @@ class ErdosRenyi:
 
         from bayesprivmrf.network import IsingNetwork
 
-        n, p = self.nodes, self.nodes**-self.exponent
+        n = self.nodes
+        p = self.nodes**-self.exponent
         rng = np.random.default_rng([self.seed, n, round(self.exponent * 1e6)])
         ends = [(np.flatnonzero(rng.random(n - 1 - i) < p) + i + 1) for i in range(n)]
         rows = np.repeat(np.arange(n), [end.size for end in ends])
         columns = np.concatenate(ends)
         half = sparse.coo_array((np.ones(rows.size), (rows, columns)), shape=(n, n)).tocsr()
-        return IsingNetwork.from_graph(sparse.csr_array(half + half.T), "mean-degree", mean_degree=n * p)
+        return IsingNetwork.from_graph(
+            sparse.csr_array(half + half.T), "mean-degree", mean_degree=n * p
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +159,13 @@ def find_networks(paths: Sequence[str | Path]) -> dict[DataName, Any]:
     for given in paths:
         path = Path(given)
         if not path.exists():
-            raise ArgumentError(f"`--data` must name a file or a folder that exists, got {str(given)!r}.")
-        files = [path] if path.is_file() else sorted(entry for entry in path.rglob("*") if entry.is_file())
+            raise ArgumentError(
+                f"`--data` must name a file or a folder that exists, got {str(given)!r}."
+            )
+        if path.is_file():
+            files = [path]
+        else:
+            files = sorted(entry for entry in path.rglob("*") if entry.is_file())
         known: list[tuple[DataName, Path]] = []
         for file in files:
             kind = _kind(file, alone=path.is_file())
@@ -183,4 +191,6 @@ def _kind(file: Path, *, alone: bool) -> DataName | None:
         return "msnbc"
     if suffix in _TABLES and "biofam" in file.stem:
         return "biofam"
-    return "hiv" if suffix in _TABLES and (alone or "0002" in file.stem) else None
+    if suffix in _TABLES and (alone or "0002" in file.stem):
+        return "hiv"
+    return None

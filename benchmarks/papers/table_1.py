@@ -38,8 +38,20 @@ _SQUARED = "the upper bound has log(p)^2 besides"
 _LARGER = "counting all matchings, not 2^(p/2) models, the packing here gives p log p"
 
 TABLE_1 = (
-    Entry("none", "structure", "Theta(log p)", "Wu, Sanghavi, Dimakis 2019", "Santhanam, Wainwright 2012"),
-    Entry("none", "parameters", "Theta(log p)", "Wu, Sanghavi, Dimakis 2019", "Santhanam, Wainwright 2012"),
+    Entry(
+        "none",
+        "structure",
+        "Theta(log p)",
+        "Wu, Sanghavi, Dimakis 2019",
+        "Santhanam, Wainwright 2012",
+    ),
+    Entry(
+        "none",
+        "parameters",
+        "Theta(log p)",
+        "Wu, Sanghavi, Dimakis 2019",
+        "Santhanam, Wainwright 2012",
+    ),
     Entry("approximate", "structure", "Theta(log p)", "Corollary 6.3", "as without privacy"),
     Entry("approximate", "parameters", "Theta(sqrt p)", "Theorem 3.8", "Theorem 5.1", _SQUARED),
     Entry(
@@ -50,7 +62,9 @@ TABLE_1 = (
         "Theorem 7.1",
         f"{_SQUARED}; " + _LARGER.replace("p log p", "sqrt(p log p)"),
     ),
-    Entry("zero-concentrated", "parameters", "Theta(sqrt p)", "Theorem 3.8", "Theorem 5.1", _SQUARED),
+    Entry(
+        "zero-concentrated", "parameters", "Theta(sqrt p)", "Theorem 3.8", "Theorem 5.1", _SQUARED
+    ),
     Entry("pure", "structure", "Omega(p)", "none", "Theorem 7.1", _LARGER),
     Entry("pure", "parameters", "Omega(p)", "none", "Theorem 7.1", _LARGER),
 )

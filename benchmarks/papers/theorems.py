@@ -67,7 +67,9 @@ def _exp(x: float) -> float:
 
 
 def _ising(task: Task, rho: float) -> float:
-    p, alpha, width = task.variables, task.size, task.width
+    p = task.variables
+    alpha = task.size
+    width = task.width
     log = math.log(p)
     return width**2 * (
         log * _exp(12 * width) / alpha**4 + math.sqrt(p / rho) * log**2 * _exp(9 * width) / alpha**3
@@ -75,20 +77,34 @@ def _ising(task: Task, rho: float) -> float:
 
 
 def _pairwise(task: Task, rho: float) -> float:
-    p, k, alpha, width = task.variables, task.states, task.size, task.width
+    p = task.variables
+    k = task.states
+    alpha = task.size
+    width = task.width
     log = math.log(p * k)
-    return width**2 * _exp(width) * (k**5 * log / alpha**4 + math.sqrt(p / rho) * k**5.5 * log**2 / alpha**3)
+    return (
+        width**2
+        * _exp(width)
+        * (k**5 * log / alpha**4 + math.sqrt(p / rho) * k**5.5 * log**2 / alpha**3)
+    )
 
 
 def _all_monomials(task: Task, rho: float) -> float:
-    p, t, alpha = task.variables, task.order, task.size
+    p = task.variables
+    t = task.order
+    alpha = task.size
     log = math.log(p)
-    terms = p ** (4.0 * t) * log / alpha**4 + p ** (3.0 * t + 0.5) * log**2 / (math.sqrt(rho) * alpha**3)
+    terms = p ** (4.0 * t) * log / alpha**4 + p ** (3.0 * t + 0.5) * log**2 / (
+        math.sqrt(rho) * alpha**3
+    )
     return (2.0 * t) ** t * _exp(task.width * t) * terms
 
 
 def _maximal_monomials(task: Task, rho: float) -> float:
-    p, t, alpha, width = task.variables, task.order, task.size, task.width
+    p = task.variables
+    t = task.order
+    alpha = task.size
+    width = task.width
     log = math.log(p)
     return (
         _exp(5 * width * t) * math.sqrt(p / rho) * log**2 / alpha**4.5
@@ -98,7 +114,10 @@ def _maximal_monomials(task: Task, rho: float) -> float:
 
 
 def _structure(task: Task) -> float:
-    p, k, eta, width = task.variables, task.states, task.size, task.width
+    p = task.variables
+    k = task.states
+    eta = task.size
+    width = task.width
     if task.order > 2:
         return _exp(width * task.order) * max(math.log(p / eta), 0.0) / eta**4
     return width**2 * k**4 * _exp(14 * width) * math.log(p * k) / eta**4

@@ -15,7 +15,14 @@ from bayesprivmrf.errors import ArgumentError
 
 from .cells import Cell
 from .registry import FIGURES, DataName
-from .zhang_cells import ALGORITHMS, CERTIFICATES, AlgorithmCell, GraphSearchCell, MatchingCell, StructureCell
+from .zhang_cells import (
+    ALGORITHMS,
+    CERTIFICATES,
+    AlgorithmCell,
+    GraphSearchCell,
+    MatchingCell,
+    StructureCell,
+)
 from .zhang_learners import EXACT, TOLD
 
 METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")
@@ -108,7 +115,10 @@ def cells_of(name: str, scale: Scale, published: Mapping[DataName, Any], seed: i
 def _algorithms(scale: Scale, seed: int) -> list[Cell]:
     cells: list[Cell] = []
     for algorithm in ALGORITHMS:
-        sizes = scale.variables if algorithm > 3 else scale.wide_variables
+        if algorithm > 3:
+            sizes = scale.variables
+        else:
+            sizes = scale.wide_variables
         middle = sizes[len(sizes) // 2]
         settings = [(p, scale.rho) for p in sizes] + [(middle, rho) for rho in scale.budgets]
         cells += [
@@ -124,7 +134,9 @@ def _algorithms(scale: Scale, seed: int) -> list[Cell]:
             for total in scale.totals
         ]
     return cells + [
-        StructureCell(certificate=certificate, variables=p, repetitions=scale.repetitions, seed=seed)
+        StructureCell(
+            certificate=certificate, variables=p, repetitions=scale.repetitions, seed=seed
+        )
         for certificate in CERTIFICATES
         for p in scale.wide_variables
     ]

@@ -60,13 +60,16 @@ class AlgorithmCell(Cell):
         """Return one row a repetition."""
         rng = generator_of(self)
         common = {name: getattr(self, name) for name in ("algorithm", "variables", "rho", "total")}
-        return [common | {"repetition": r, "error": self._error(rng)} for r in range(self.repetitions)]
+        return [
+            common | {"repetition": r, "error": self._error(rng)} for r in range(self.repetitions)
+        ]
 
     def _error(self, rng: np.random.Generator) -> float:
         """Excess risk (1), largest error of a coupling (2, 3), error in l1 (4), largest of a triple (5)."""
         from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression
 
-        order, states = 3 if self.algorithm > 3 else 2, 3 if self.algorithm == 3 else 2
+        order = 3 if self.algorithm > 3 else 2
+        states = 3 if self.algorithm == 3 else 2
         groups = self.variables // order
         model = random_member(self.variables, SIZE, groups, rng, order=order, states=states)
         codes = model.codes(self.total, rng)
@@ -76,11 +79,16 @@ class AlgorithmCell(Cell):
             return _excess_risk(released(mechanism, model.specification, codes, rng), model, rng)
         if order == 2:
             learned = released(
-                PrivateFrankWolfe(width=SIZE, single_share=0, **common), model.specification, codes, rng
+                PrivateFrankWolfe(width=SIZE, single_share=0, **common),
+                model.specification,
+                codes,
+                rng,
             )
             truth = dict(zip(model.groups, model.tables, strict=True))
             pairs = [(i, j) for j in range(self.variables) for i in range(j)]
-            return max(float(np.abs(learned.block(*pair) - truth.get(pair, 0.0)).max()) for pair in pairs)
+            return max(
+                float(np.abs(learned.block(*pair) - truth.get(pair, 0.0)).max()) for pair in pairs
+            )
         target = "l1" if self.algorithm == 4 else "linf"
         mechanism = PrivateFrankWolfe(width=SIZE, order=3, target=target, single_share=0, **common)
         return _monomial_error(released(mechanism, model.specification, codes, rng), model, target)
@@ -90,15 +98,21 @@ def _excess_risk(learned: Any, model: Grouped, rng: np.random.Generator) -> floa
     """Expected logarithmic loss above that of the truth, nats a record, on fresh records."""
     spins = 2.0 * model.codes(_FRESH, rng) - 1
     effects = learned.effects.reshape(-1, 2)
-    slopes, constant = (effects[:, 1] - effects[:, 0]) / 2, learned.intercept + effects.mean(axis=1).sum()
+    slopes = (effects[:, 1] - effects[:, 0]) / 2
+    constant = learned.intercept + effects.mean(axis=1).sum()
     true = 2 * spins @ model.coupling_matrix()[0]
     found = constant + spins @ slopes
     probability = 1 / (1 + np.exp(-true))
-    return float(np.mean(np.logaddexp(0, found) - np.logaddexp(0, true) - probability * (found - true)))
+    return float(
+        np.mean(np.logaddexp(0, found) - np.logaddexp(0, true) - probability * (found - true))
+    )
 
 
 def _monomial_error(learned: Any, model: Grouped, target: str) -> float:
-    truth = {group: float(table[-1, -1, -1]) for group, table in zip(model.groups, model.tables, strict=True)}
+    truth = {
+        group: float(table[-1, -1, -1])
+        for group, table in zip(model.groups, model.tables, strict=True)
+    }
     errors = {
         members: abs(float(coefficient) - truth.get(members, 0.0))
         for members, coefficient in zip(map(tuple, learned.sets), learned.coefficients, strict=True)
@@ -144,7 +158,9 @@ class StructureCell(Cell):
         """Return one row a repetition, whose total is the first at which the true graph was released."""
         rng = generator_of(self)
         common = {"certificate": self.certificate, "variables": self.variables}
-        return [common | {"repetition": r, "total": self._needed(rng)} for r in range(self.repetitions)]
+        return [
+            common | {"repetition": r, "total": self._needed(rng)} for r in range(self.repetitions)
+        ]
 
     def _needed(self, rng: np.random.Generator) -> int:
         from bayesprivmrf.mechanisms import StableStructure
@@ -152,7 +168,10 @@ class StructureCell(Cell):
         from .block_structure import BlockStructure
 
         model = random_member(self.variables, SIZE, self.variables // 2, rng)
-        kind = BlockStructure if self.certificate == "blocks" else StableStructure
+        if self.certificate == "blocks":
+            kind = BlockStructure
+        else:
+            kind = StableStructure
         mechanism = kind(epsilon=1.0, delta=1e-6, structure="graph", **REPLACE_ONE)
         true = {(f"v{i}", f"v{j}") for i, j in model.groups}
         total = _FEWEST
@@ -191,7 +210,8 @@ class MatchingCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row a repetition."""
-        rng, width = generator_of(self), 1.0
+        rng = generator_of(self)
+        width = 1.0
         guarantee = PrivacyGuarantee(rho=self.rho, adjacency=Adjacency.REPLACE_ONE)
         common = {
             "goal": "parameters",
@@ -243,9 +263,12 @@ class GraphSearchCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row a model: value 1 where its graph was found, 0 otherwise."""
-        rng, size = generator_of(self), 0.9
+        rng = generator_of(self)
+        size = 0.9
         guarantee = PrivacyGuarantee(rho=self.rho, adjacency=Adjacency.REPLACE_ONE)
-        bound = packing_records(Task(variables=self.variables, size=size, goal="structure"), guarantee)
+        bound = packing_records(
+            Task(variables=self.variables, size=size, goal="structure"), guarantee
+        )
         total = max(1, math.floor(self.multiple * bound))
         found = []
         for edges in sorted({max(1, self.variables // part) for part in (8, 4, 2)}):
@@ -255,7 +278,10 @@ class GraphSearchCell(Cell):
                 couplings = learned_couplings(
                     self.method, model, model.codes(total, rng), size, degree, self.rho, rng
                 )
-                graph = {(int(i), int(j)) for i, j in np.argwhere(np.triu(np.abs(couplings), 1) > size / 2)}
+                graph = {
+                    (int(i), int(j))
+                    for i, j in np.argwhere(np.triu(np.abs(couplings), 1) > size / 2)
+                }
                 found.append(
                     {
                         "goal": "structure",

@@ -44,8 +44,11 @@ def _with_logarithms(algorithm: int, own: Any) -> float:
         total = float(np.exp(np.log(own["total"]).mean()))
         needed = [np.log(total * p) ** 1.5 for p in sizes]
     else:
-        order, states = 3 if algorithm > 3 else 2, 3 if algorithm == 3 else 2
-        tasks = [Task(variables=int(p), size=0.1, order=order, states=states, width=SIZE) for p in sizes]
+        order = 3 if algorithm > 3 else 2
+        states = 3 if algorithm == 3 else 2
+        tasks = [
+            Task(variables=int(p), size=0.1, order=order, states=states, width=SIZE) for p in sizes
+        ]
         needed = [for_algorithm(algorithm).needed(task, _TINY_BUDGET) for task in tasks]
     return _slope(list(zip(np.log(sizes), np.log(needed), strict=True)))
 
@@ -83,7 +86,9 @@ def slopes(table: Any) -> pd.DataFrame:
 
 def _structure(table: Any) -> Any:
     """Return the rows of graphs that were released, by certificate."""
-    return table[table["certificate"].notna()].groupby("certificate") if "certificate" in table else []
+    if "certificate" in table:
+        return table[table["certificate"].notna()].groupby("certificate")
+    return []
 
 
 def _structure_slopes(table: Any) -> list[dict[str, Any]]:
@@ -143,7 +148,9 @@ def finding(name: str, table: Any) -> str:
     table
         Its rows.
     """
-    return _growth(table) if name == "zhang-table1" else _bounds(table)
+    if name == "zhang-table1":
+        return _growth(table)
+    return _bounds(table)
 
 
 def _growth(table: Any) -> str:
@@ -185,7 +192,8 @@ def _bounds(table: Any) -> str:
     parts = dict(iter(table.groupby("goal")))
     cells = _rms(parts["parameters"])
     private = cells[cells["method"] != EXACT]
-    open_, ratio = cells[cells["method"] == EXACT], private["rms"] / private["bound"]
+    open_ = cells[cells["method"] == EXACT]
+    ratio = private["rms"] / private["bound"]
     nearest = private.loc[ratio.idxmin()]
     graphs = parts["structure"]
     at_most = graphs[graphs["total"] <= graphs["bound"]]
@@ -220,7 +228,9 @@ def draw(name: str, table: Any) -> Figure:
     table
         Its rows.
     """
-    return _algorithms(table) if name == "zhang-table1" else _instances(table)
+    if name == "zhang-table1":
+        return _algorithms(table)
+    return _instances(table)
 
 
 def _algorithms(table: Any) -> Figure:
@@ -236,7 +246,12 @@ def _algorithms(table: Any) -> Figure:
         means = part.groupby("total")["error"].mean()
         falling = (means.index / means.index[0]) ** (-1 / predicted(int(algorithm)).inverse_error)
         axis.plot(
-            means.index, means.iloc[0] * falling, color=GRAY, linestyle="--", linewidth=1, label="theorem"
+            means.index,
+            means.iloc[0] * falling,
+            color=GRAY,
+            linestyle="--",
+            linewidth=1,
+            label="theorem",
         )
         on_log_axes(axis, own["total"])
         axis.set_xlabel("n")
@@ -266,7 +281,8 @@ def _draw_graphs(axis: Any, table: Any) -> None:
 def _instances(table: Any) -> Figure:
     """Root mean square error against n with its bound, and the rate of graphs found, a panel for each p."""
     parts = dict(iter(table.groupby("goal")))
-    errors, graphs = _rms(parts["parameters"]), parts["structure"]
+    errors = _rms(parts["parameters"])
+    graphs = parts["structure"]
     sizes = [("parameters", p) for p in sorted(set(errors["variables"]))]
     sizes += [("structure", p) for p in sorted(set(graphs["variables"]))]
     figure, axes = panels(len(sizes), is_shared=False, columns=len(set(errors["variables"])))
@@ -277,18 +293,24 @@ def _instances(table: Any) -> Figure:
         if is_graph:
             rate = rows.groupby(["method", "total", "edges"], sort=False)["value"].mean()
             rows = rate.groupby(["method", "total"], sort=False).min().rename("rms").reset_index()
-            axis.axvline(float(graphs[graphs["variables"] == p]["bound"].iloc[0]), color=GRAY, linestyle="--")
+            axis.axvline(
+                float(graphs[graphs["variables"] == p]["bound"].iloc[0]), color=GRAY, linestyle="--"
+            )
             axis.axhline(2 / 3, color=GRAY, linestyle=":")
         else:
             bound = rows.groupby("total")["bound"].first()
-            axis.plot(bound.index, bound.to_numpy(), color=GRAY, linestyle="--", label="lower bound")
+            axis.plot(
+                bound.index, bound.to_numpy(), color=GRAY, linestyle="--", label="lower bound"
+            )
         for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
             axis.plot(own["total"], own["rms"], label=method, **marked(place))
         on_log_axes(axis, rows["total"])
         axis.set_yscale("linear" if is_graph else "log")
         axis.set_xlabel("n")
         axis.set_title(f"{goal}, p = {p}", fontsize=10, loc="left")
-        axis.set_ylabel("graphs found, worst packing" if is_graph else "root mean square error of a coupling")
+        axis.set_ylabel(
+            "graphs found, worst packing" if is_graph else "root mean square error of a coupling"
+        )
         axis.legend(frameon=False, fontsize=7)
         tidy(axis)
     return figure

@@ -54,7 +54,12 @@ def learned_couplings(
     rng
         Stream of the noise.
     """
-    from bayesprivmrf.mechanisms import GaussianStatistics, ParityQueries, PrivateFrankWolfe, SelectMeasure
+    from bayesprivmrf.mechanisms import (
+        GaussianStatistics,
+        ParityQueries,
+        PrivateFrankWolfe,
+        SelectMeasure,
+    )
 
     p = model.variables
     common: dict[str, Any] = REPLACE_ONE | {"rho": rho}
@@ -71,27 +76,31 @@ def learned_couplings(
                 i, j = (int(name[1:]) for name in members)
                 means[i, j] = means[j, i] = value
         return _from_means(means, width)
-    mechanism = (
-        PrivateFrankWolfe(width=width, single_share=0, **common)
-        if method == "PrivateFrankWolfe"
-        else SelectMeasure(degree=degree, **common)
-    )
+    if method == "PrivateFrankWolfe":
+        mechanism = PrivateFrankWolfe(width=width, single_share=0, **common)
+    else:
+        mechanism = SelectMeasure(degree=degree, **common)
     return released(mechanism, model.specification, codes, rng).coupling_matrix
 
 
-def means_of_pairs(mechanism: Any, model: Grouped, codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def means_of_pairs(
+    mechanism: Any, model: Grouped, codes: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
     """Means of products from noisy tables of the true pairs."""
     from bayesprivmrf.model import declare
 
     names = [f"v{i}" for i in range(model.variables)]
     network = declare(
-        states={name: [0, 1] for name in names}, cliques=[(names[i], names[j]) for i, j in model.groups]
+        states={name: [0, 1] for name in names},
+        cliques=[(names[i], names[j]) for i, j in model.groups],
     )
     tables = released(mechanism, network, codes, rng).tables
     means = np.eye(model.variables)
     for i, j in model.groups:
         table = np.asarray(tables[names[i], names[j]])
-        means[i, j] = means[j, i] = (table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]) / len(codes)
+        means[i, j] = means[j, i] = (table[0, 0] + table[1, 1] - table[0, 1] - table[1, 0]) / len(
+            codes
+        )
     return means
 
 

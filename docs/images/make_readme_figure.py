@@ -38,24 +38,35 @@ def main() -> None:
     counts = posterior.interval(TABLE, prob=0.9, of="records")
     exact = answers.value_counts(TABLE).reindex(counts.index, fill_value=0)
     ratings = network.states["rate_marriage"]
-    rows = [posterior.interval(["affairs"], given={"rate_marriage": one}).loc["some"] for one in ratings]
+    rows = [
+        posterior.interval(["affairs"], given={"rate_marriage": one}).loc["some"] for one in ratings
+    ]
 
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 4.4), width_ratios=(1.15, 1), layout="constrained")
+    figure, (left, right) = plt.subplots(
+        1, 2, figsize=(9, 4.4), width_ratios=(1.15, 1), layout="constrained"
+    )
     labels = [f"{rating}, {affair}" for rating, affair in counts.index]
     compare(left, labels, noisy.ravel(), counts, exact.to_numpy())
     left.set(xlabel="women (square-root scale)", title="Released table: marriage, affairs")
     left.set_xscale(
-        "function", functions=(lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda x: np.sign(x) * x**2)
+        "function",
+        functions=(lambda x: np.sign(x) * np.sqrt(np.abs(x)), lambda x: np.sign(x) * x**2),
     )
     left.set_xticks([-100, 0, 100, 500, 1000, 2000])
 
     shares = exact.to_numpy().reshape(noisy.shape)
-    limits = {name: np.array([row[name] for row in rows]) for name in ("estimate", "lower", "upper")}
-    compare(right, ratings, noisy[:, 1] / noisy.sum(axis=1), limits, shares[:, 1] / shares.sum(axis=1))
+    limits = {
+        name: np.array([row[name] for row in rows]) for name in ("estimate", "lower", "upper")
+    }
+    compare(
+        right, ratings, noisy[:, 1] / noisy.sum(axis=1), limits, shares[:, 1] / shares.sum(axis=1)
+    )
     right.axvline(1, color="0.8", linewidth=0.8, zorder=0)
     right.set(xlabel="share with an affair", title="Share with an affair, by marriage")
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    figure.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+    )
     figure.savefig(PLACE, dpi=100, metadata={"Software": None})
 
 

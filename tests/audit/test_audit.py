@@ -64,7 +64,9 @@ def audited(mechanism, factor, runs, seed):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
-def test_the_true_mechanism_passes_and_a_twin_with_ten_percent_too_little_noise_is_caught(mechanism):
+def test_the_true_mechanism_passes_and_a_twin_with_ten_percent_too_little_noise_is_caught(
+    mechanism,
+):
     assert not audited(mechanism, 1, 200_000, seed=7).is_violated
     assert audited(mechanism, 0.9, 200_000, seed=8).is_violated
 
@@ -159,7 +161,9 @@ def test_a_true_promise_is_refuted_no_oftener_than_the_confidence_allows():
     # At so low a confidence half of the true promises may be refuted; measured are 2 % with the error shared between
     # the deltas and limits, and over 70 % without. Binomial noise of 400 trials is 2.5 % (fixed seed).
     first, second, curve = triple_laplace(seed=5)
-    refuted = [audit(first, second, curve, runs=2000, confidence=0.5).is_violated for _ in range(400)]
+    refuted = [
+        audit(first, second, curve, runs=2000, confidence=0.5).is_violated for _ in range(400)
+    ]
     assert np.mean(refuted) < 0.1
 
 
@@ -182,14 +186,18 @@ def test_each_limit_is_clopper_and_pearsons_at_its_share_of_the_error(confidence
         return lambda runs: np.tile(np.arange(10) < 10 * share, runs // 10).astype(float)
 
     deltas = (0.0, 0.1, 0.2)
-    found = audit(ones(0.9), ones(0.3), lambda d: 9.0, runs=2000, confidence=confidence, deltas=deltas)
+    found = audit(
+        ones(0.9), ones(0.3), lambda d: 9.0, runs=2000, confidence=confidence, deltas=deltas
+    )
     level = (1 - confidence) / (2 * len(deltas))
 
     def limits(hits):
         return stats.binomtest(hits, 1000).proportion_ci(1 - 2 * level, method="exact")
 
     events = [(900, 300), (700, 100)]  # "is one" under A against B, "is zero" under B against A
-    expected = [max(math.log((limits(a).low - d) / limits(b).high) for a, b in events) for d in deltas]
+    expected = [
+        max(math.log((limits(a).low - d) / limits(b).high) for a, b in events) for d in deltas
+    ]
     assert found.epsilon_lower == pytest.approx(expected, rel=1e-9)
 
 
@@ -209,7 +217,9 @@ def test_the_curve_of_discrete_laplace_noise_is_that_of_repeated_randomised_resp
         assert loss.delta(at) == pytest.approx(expected, abs=1e-12)
     assert loss.epsilon(0.0) == pytest.approx(tables * epsilon, abs=1e-9)
     single = PrivacyGuarantee(epsilon=epsilon, adjacency="replace-one").to_approximate(0.05).epsilon
-    assert privacy_loss([DiscreteLaplace(1 / epsilon)], [1]).epsilon(0.05) == pytest.approx(single, abs=1e-9)
+    assert privacy_loss([DiscreteLaplace(1 / epsilon)], [1]).epsilon(0.05) == pytest.approx(
+        single, abs=1e-9
+    )
 
 
 def test_the_curve_of_discrete_gaussian_noise_approaches_that_of_the_normal():
@@ -236,9 +246,12 @@ def test_the_curve_of_many_laws_is_an_upper_bound_and_close():
     # exact by enumeration of all sums, against the grid that takes over where those are too many
     laws, shifts = [DiscreteGaussian(60.0), DiscreteGaussian(90.0)], [50, -80]
     bound = privacy_loss(laws, shifts)
-    (one, chances), (other, weights) = (curves.losses_of(*each) for each in zip(laws, shifts, strict=True))
+    (one, chances), (other, weights) = (
+        curves.losses_of(*each) for each in zip(laws, shifts, strict=True)
+    )
     exact = curves.PrivacyLoss(
-        losses=np.add.outer(one, other).ravel(), probabilities=np.multiply.outer(chances, weights).ravel()
+        losses=np.add.outer(one, other).ravel(),
+        probabilities=np.multiply.outer(chances, weights).ravel(),
     )
     steps = 3 * (exact.losses.max() - exact.losses.min()) / 2**18
     assert bound.probabilities.sum() == pytest.approx(1.0, abs=1e-9)
@@ -249,8 +262,14 @@ def test_the_curve_of_many_laws_is_an_upper_bound_and_close():
 
 
 def test_losses_that_lie_evenly_add_up_as_any_others():
-    gaussian, laplace = curves.losses_of(DiscreteGaussian(1.6), 1), curves.losses_of(DiscreteLaplace(0.7), 1)
-    released = (np.array([-1.0, 0.5, np.inf]), np.array([0.5, 0.4, 0.1]))  # as of an answer that is let out
+    gaussian, laplace = (
+        curves.losses_of(DiscreteGaussian(1.6), 1),
+        curves.losses_of(DiscreteLaplace(0.7), 1),
+    )
+    released = (
+        np.array([-1.0, 0.5, np.inf]),
+        np.array([0.5, 0.4, 0.1]),
+    )  # as of an answer that is let out
     uneven = (np.array([-0.9, 0.2, 0.5]), np.array([0.2, 0.5, 0.3]))
     cells = [
         *(gaussian, uneven, laplace, gaussian, released),
@@ -304,7 +323,11 @@ def _trimmed(weights):
         [([-1.0, 0.0, 1.0001], [0.2, 0.3, 0.5])] * 3,
         [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0, 1e-6, 1.0], [0.1, 0.3, 0.6])],
         [([-1.0, 0.0, 1.0], [0.2, 0.3, 0.5]), ([-1.0001, 0.0, 1.0001], [0.2, 0.3, 0.5])],
-        [([-0.7, 0.7], [0.4, 0.6]), ([-0.7, 0.7], [0.4, 0.6]), ([-0.7 - 1e-9, 0.7 + 1e-9], [0.4, 0.6])],
+        [
+            ([-0.7, 0.7], [0.4, 0.6]),
+            ([-0.7, 0.7], [0.4, 0.6]),
+            ([-0.7 - 1e-9, 0.7 + 1e-9], [0.4, 0.6]),
+        ],
     ],
     ids=["uneven", "one of them uneven", "two steps", "steps that nearly agree"],
 )
@@ -333,7 +356,9 @@ def test_tables_of_many_scales_are_audited_in_seconds():
     assert not result.is_violated
     mu = math.sqrt(sum(1 / law.scale**2 for law in laws))
     # discrete noise of these scales is close to the normal's, whose curve has a closed form
-    assert result.epsilon_claimed[-1] == pytest.approx(gaussian_epsilon(mu, result.deltas[-1]), abs=0.02)
+    assert result.epsilon_claimed[-1] == pytest.approx(
+        gaussian_epsilon(mu, result.deltas[-1]), abs=0.02
+    )
 
 
 def test_exchanging_the_neighbors_gives_the_same_curve():
@@ -373,7 +398,11 @@ def test_bad_settings_are_refused():
         audit(lambda runs: np.full(runs, np.nan), draw, lambda delta: 1.0, runs=100)
     concentrated = PrivacyGuarantee(rho=1.0, adjacency="replace-one")
     approximate = PrivacyGuarantee(epsilon=1.0, delta=0.1, adjacency="replace-one")
-    for guarantee, deltas in ((concentrated, [0.0]), (approximate, [0.0, 0.05]), (concentrated, [])):
+    for guarantee, deltas in (
+        (concentrated, [0.0]),
+        (approximate, [0.0, 0.05]),
+        (concentrated, []),
+    ):
         with pytest.raises(ArgumentError, match="`deltas` must hold"):
             audit(draw, draw, guarantee, runs=100, deltas=deltas)
     for law in (Gaussian(1.0), NoNoise()):

@@ -26,7 +26,13 @@ from bayesprivmrf.mechanisms import (
 )
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import NoiseSource, SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, Laplace, PrivacyGuarantee
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Laplace,
+    PrivacyGuarantee,
+)
 from bayesprivmrf.release import NoisyStatistics
 
 MODEL = ModelSpecification(
@@ -50,7 +56,8 @@ class Meagre(StatisticsMechanism):
             full = self.l2_sensitivity * (tables / (2 * self.rho)) ** 0.5
             return tuple(DiscreteGaussian(self.share * full) for _ in range(tables))
         return tuple(
-            DiscreteLaplace(self.share * self.l1_sensitivity * tables / self.epsilon) for _ in range(tables)
+            DiscreteLaplace(self.share * self.l1_sensitivity * tables / self.epsilon)
+            for _ in range(tables)
         )
 
     def _promise(self, specification):
@@ -74,12 +81,24 @@ def plug_in(tmp_path, monkeypatch):
 def test_a_plug_in_with_nine_tenths_of_its_noise_is_flagged(
     plug_in, capsys, budget, adjacency, share, status
 ):
-    given = ["audit", "meagre", *budget, "--adjacency", adjacency, "--set", f"share={share}", "--runs", "500"]
+    given = [
+        "audit",
+        "meagre",
+        *budget,
+        "--adjacency",
+        adjacency,
+        "--set",
+        f"share={share}",
+        "--runs",
+        "500",
+    ]
     assert main([*given, "--json"]) == status
     told = json.loads(capsys.readouterr().out)
     assert told["is_refuted"] == (status == 3)
     stated, whole = told["findings"]
-    assert stated["cost"] == pytest.approx(stated["promised"] / share ** (1 if "--epsilon" in budget else 2))
+    assert stated["cost"] == pytest.approx(
+        stated["promised"] / share ** (1 if "--epsilon" in budget else 2)
+    )
     assert whole["what"] == "whole releases"
     assert not whole["is_refuted"]  # it has the noise that it states
 
@@ -105,7 +124,9 @@ def test_an_audit_of_a_simulation_never_says_that_it_protects(tmp_path, capsys):
 
 def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys):
     guarantee = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
-    tables = {clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    tables = {
+        clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)
+    }
     noise = Laplace(float(len(MODEL.cliques)))
     path = tmp_path / "published.release"
     NoisyStatistics.from_tables(MODEL, tables, noise=noise, guarantee=guarantee).save(path)
@@ -120,13 +141,25 @@ def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys
         ["select-measure", "--rho", "1"],
         ["select-measure", "--rho", "1", "--set", "degree=0.5"],
         ["frank-wolfe", "--rho", "1", "--set", "width=1"],
-        ["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "order=3", "--set", "target=linf"],
+        [
+            "frank-wolfe",
+            "--rho",
+            "1",
+            "--set",
+            "width=1",
+            "--set",
+            "order=3",
+            "--set",
+            "target=linf",
+        ],
         ["parity-queries", "--rho", "1", "--set", "order=2", "--set", "method=pmw"],
         ["parity-queries", "--rho", "1", "--set", "order=2", "--set", "method=gaussian"],
     ],
     ids=" ".join,
 )
-def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(given, adjacency, capsys):
+def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(
+    given, adjacency, capsys
+):
     assert main(["audit", *given, "--adjacency", adjacency, "--runs", "500", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert sum(one["promised"] for one in findings) == pytest.approx(1.0)
@@ -170,7 +203,10 @@ def test_estimates_of_a_network_are_audited_end_to_end(capsys):
             ["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"],
             "states the noise of what it releases, got 'dpsgd'",
         ),
-        (["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "calibration=paper"], "PaperFrankWolfe"),
+        (
+            ["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "calibration=paper"],
+            "PaperFrankWolfe",
+        ),
         (["objective-perturbation", "--epsilon", "1", "--model", "m.toml"], "must be left out"),
         (["nowhere.release", "--set", "width=1"], "must go with a mechanism"),
     ],
@@ -191,7 +227,10 @@ def test_a_release_that_promises_nothing_or_states_no_noise_is_refused(tmp_path,
         MODEL_OF_TWO, DATA[["a", "c"]], rng=1
     )
     learned.save(tmp_path / "learned.release")
-    for name, words in (("bare", "with a promise, got one"), ("learned", "audit the mechanism instead")):
+    for name, words in (
+        ("bare", "with a promise, got one"),
+        ("learned", "audit the mechanism instead"),
+    ):
         assert main(["audit", str(tmp_path / f"{name}.release")]) == 1
         assert words in " ".join(capsys.readouterr().err.split())
 
@@ -241,7 +280,9 @@ def test_a_model_that_allows_no_record_is_refused():
     pairs = (("a", "b"), ("b", "c"), ("a", "c"))
     differ = tuple(tuple((name, k) for name in pair) for pair in pairs for k in (0, 1))
     model = ModelSpecification(
-        domain=Domain.from_states({name: [0, 1] for name in "abc"}), cliques=pairs, impossible=differ
+        domain=Domain.from_states({name: [0, 1] for name in "abc"}),
+        cliques=pairs,
+        impossible=differ,
     )
     with pytest.raises(ModelError, match="must allow one of the first"):
         neighbors(model, Adjacency.REPLACE_ONE)
@@ -257,7 +298,9 @@ def test_exact_costs_are_those_of_the_known_formulas(copies):
     assert exact_cost(gaussian, concentrated) == pytest.approx(copies / 32, rel=1e-9)
     choices = [Choices(scale=50.0, score_range=2.0, copies=copies)]
     assert exact_cost(choices, pure) == pytest.approx(copies * 0.02, rel=1e-12)
-    bound = copies * (2 / 50) ** 2 / 8  # of any choice of that range, nearly attained where it is small
+    bound = (
+        copies * (2 / 50) ** 2 / 8
+    )  # of any choice of that range, nearly attained where it is small
     assert 0.999 * bound < exact_cost(choices, concentrated) <= bound
     assert exact_cost(laplace + laplace, pure) == pytest.approx(2 * copies / 3, rel=1e-12)
 

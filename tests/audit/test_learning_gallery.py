@@ -57,7 +57,9 @@ def pulled(up: bool, favoured: int, others: int) -> np.ndarray:
 # the paper's noise
 
 
-def noisy_best(up: bool, groups: tuple[int, int], law: DiscreteLaplace, steps: int, seed: int) -> Runs:
+def noisy_best(
+    up: bool, groups: tuple[int, int], law: DiscreteLaplace, steps: int, seed: int
+) -> Runs:
     """How often one of the favoured atoms has the largest score with discrete Laplace noise."""
     noise, scores = source(seed), pulled(up, *groups)
 
@@ -71,7 +73,11 @@ def noisy_best(up: bool, groups: tuple[int, int], law: DiscreteLaplace, steps: i
 def paper(rho: float = 1.0) -> PaperIsing:
     # one node whose residuals may be nearly as large as 1
     return PaperIsing(
-        cardinalities=(2,), eligible=np.zeros((1, 1), dtype=bool), width=6.0, rho=rho, adjacency=REPLACE
+        cardinalities=(2,),
+        eligible=np.zeros((1, 1), dtype=bool),
+        width=6.0,
+        rho=rho,
+        adjacency=REPLACE,
     )
 
 
@@ -80,7 +86,9 @@ def with_lipschitz(law: DiscreteLaplace, constant: float) -> DiscreteLaplace:
     return DiscreteLaplace(law.scale * constant / 2)
 
 
-@pytest.mark.parametrize(("constant", "claimed", "refuted"), [(2, 1, True), (1, 2, True), (2, 2, False)])
+@pytest.mark.parametrize(
+    ("constant", "claimed", "refuted"), [(2, 1, True), (1, 2, True), (2, 2, False)]
+)
 def test_a_step_of_the_paper_is_not_as_private_as_its_proof_says(constant, claimed, refuted):
     # T = 1 and rho = 1: said to be 1-private; 2 with its Lipschitz constant of 2, and 4 with the true one, 1
     law, claim = (
@@ -128,10 +136,14 @@ def test_exactly_one_step_of_the_papers_formula_costs_this_much(groups):
     unit, orders = 100, (1.001, 1.5, 2.0, 4.0, 16.0)
     costs = {}
     for constant in (2, 1):
-        laws = [exact_law(pulled(up, *groups) // UNIT * unit, constant * unit) for up in (True, False)]
+        laws = [
+            exact_law(pulled(up, *groups) // UNIT * unit, constant * unit) for up in (True, False)
+        ]
         assert sum(laws[0]) == pytest.approx(1.0, abs=1e-9)
         costs[constant] = max(
-            math.log((p**a * q ** (1 - a)).sum()) / (a - 1) / a for p, q in (laws, laws[::-1]) for a in orders
+            math.log((p**a * q ** (1 - a)).sum()) / (a - 1) / a
+            for p, q in (laws, laws[::-1])
+            for a in orders
         )
         epsilon = 4 / constant
         assert costs[constant] <= epsilon**2 / 2  # the bound that is stated
@@ -216,7 +228,9 @@ def test_a_choice_of_frank_wolfe_costs_what_its_scale_says(slip, share):
     steps, nodes = 5, 3
     scale = UNIT * step_scale(Exposure.of_logistic(nodes), 1.0, steps, REPLACE)
     assert scale == pytest.approx(UNIT * math.sqrt(2 * steps * nodes))
-    first, second = (chosen(up, (1, 1), share * scale, steps * nodes, 9 + up) for up in (True, False))
+    first, second = (
+        chosen(up, (1, 1), share * scale, steps * nodes, 9 + up) for up in (True, False)
+    )
     claim = PrivacyGuarantee(rho=1.0, adjacency=REPLACE)
     assert is_refuted(first, second, claim, 20_000) == (slip != "none")
 
@@ -238,7 +252,9 @@ def test_the_best_pairs_cost_what_their_scale_says(slip, share):
             source(11 + up),
             np.repeat([select_measure.STEPS, 0] if up else [0, select_measure.STEPS], count),
         )
-        return lambda runs: (noise.choose_several(np.tile(half, (runs, 1)), scale, count) < count).sum(axis=1)
+        return lambda runs: (
+            noise.choose_several(np.tile(half, (runs, 1)), scale, count) < count
+        ).sum(axis=1)
 
     claim = PrivacyGuarantee(rho=rho, adjacency=ADD)
     first, second = among_the_favoured(True), among_the_favoured(False)
@@ -264,14 +280,17 @@ def products_of(record: np.ndarray, family: Monomials) -> np.ndarray:
 
 @pytest.mark.parametrize("what", ["pairs", "parities"])
 @pytest.mark.parametrize(("assumed", "refuted"), [(REPLACE, False), (ADD, True)])
-def test_sums_move_further_where_a_record_is_replaced_than_where_one_is_added(what, assumed, refuted):
+def test_sums_move_further_where_a_record_is_replaced_than_where_one_is_added(
+    what, assumed, refuted
+):
     # the replacement that moves most: three of six variables flipped for the 15 products of two
     p, rho = 6, 1.0
     family = Monomials.complete(p, 2 if what == "pairs" else 3)
     kept = slice(p, None) if what == "pairs" else slice(None)
     ones = products_of(np.ones(p, dtype=int), family)[kept]
     moves = [
-        ones - products_of(np.array(record), family)[kept] for record in itertools.product((1, -1), repeat=p)
+        ones - products_of(np.array(record), family)[kept]
+        for record in itertools.product((1, -1), repeat=p)
     ]
     move = max(moves, key=lambda each: int((each**2).sum()))
     if what == "pairs":
@@ -287,7 +306,9 @@ def test_sums_move_further_where_a_record_is_replaced_than_where_one_is_added(wh
 
 @pytest.mark.parametrize("form", few(["tables", "moments"]))
 @pytest.mark.parametrize(("share", "refuted"), [(1.0, False), (0.9, True)])
-def test_pairs_of_a_replaced_record_pass_their_noise_and_nine_tenths_of_it_is_caught(form, share, refuted):
+def test_pairs_of_a_replaced_record_pass_their_noise_and_nine_tenths_of_it_is_caught(
+    form, share, refuted
+):
     # three of six variables flipped, the nine pairs across chosen; of each table a cell loses one, another gains one
     rho, pairs = 2.0, 9
     move = np.full(pairs, 2) if form == "moments" else np.tile([1, 0, 0, -1], pairs)
@@ -337,7 +358,9 @@ def sampled_sums(before: float, after: float, present: bool, trials: int, seed: 
 
     def run(runs: int) -> np.ndarray:
         shape = (runs, trials * ASCENT)
-        x = (rng.random(shape) < RATE) * (after if present else before) + rng.normal(0, MULTIPLIER, shape)
+        x = (rng.random(shape) < RATE) * (after if present else before) + rng.normal(
+            0, MULTIPLIER, shape
+        )
         return np.log(density(x, after) / density(x, before)).sum(axis=1)
 
     return run
@@ -362,6 +385,10 @@ def accounted(delta: float, trials: int) -> float:
     ],
 )
 def test_the_accountant_covers_one_record_more_and_all_trials(slip, before, trials, paid):
-    first, second = (sampled_sums(before, 1.0, present, trials, 19 + present) for present in (True, False))
-    refuted = is_refuted(first, second, lambda d: accounted(d, paid), 10_000, deltas=(0.1, 0.03, 0.01))
+    first, second = (
+        sampled_sums(before, 1.0, present, trials, 19 + present) for present in (True, False)
+    )
+    refuted = is_refuted(
+        first, second, lambda d: accounted(d, paid), 10_000, deltas=(0.1, 0.03, 0.01)
+    )
     assert refuted == (slip != "none")

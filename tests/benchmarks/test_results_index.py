@@ -37,7 +37,9 @@ def in_history(commit):
 
 def test_every_file_has_an_entry_and_every_entry_its_file():
     files = {path.name for path in RESULTS.iterdir() if path.suffix in {".csv", ".json"}}
-    described = {named(e) for e in TABLES + INDEX["raw"]} | {d for e in TABLES for d in e.get("data", [])}
+    described = {named(e) for e in TABLES + INDEX["raw"]} | {
+        d for e in TABLES for d in e.get("data", [])
+    }
     assert described == files
 
 
@@ -59,7 +61,10 @@ def test_commands_name_scripts_that_exist(entry):
     for line in entry["command"].strip().splitlines():
         if line.startswith("by hand"):
             continue
-        script, module = re.search(r"benchmarks/\w+\.py", line), re.search(r"-m (benchmarks[.\w]*)", line)
+        script, module = (
+            re.search(r"benchmarks/\w+\.py", line),
+            re.search(r"-m (benchmarks[.\w]*)", line),
+        )
         path = ROOT / script[0] if script else (ROOT / module[1].replace(".", "/"))
         assert path.exists() or path.with_suffix(".py").exists(), line
 
@@ -71,7 +76,9 @@ def test_commits_exist():
     if git("rev-parse", "--is-shallow-repository").stdout != "false\n":
         pytest.skip("the clone is shallow")
     quoted = {e["stored"] for e in TABLES + INDEX["raw"]}
-    quoted |= {c for e in TABLES for key in ("commit", "caveat", "text") for c in COMMIT.findall(e[key])}
+    quoted |= {
+        c for e in TABLES for key in ("commit", "caveat", "text") for c in COMMIT.findall(e[key])
+    }
     assert {"6c6253b", "ddae869"} <= quoted
     assert [commit for commit in sorted(quoted) if not in_history(commit)] == []
 
@@ -81,13 +88,17 @@ def test_a_table_has_cells_of_one_width(entry):
     header, rows = pages.table(entry, RESULTS)
     assert rows
     assert all(len(row) == len(header) for row in rows)
-    assert all(any(cell for cell in column) for column in zip(*rows, strict=True))  # no column is empty
+    assert all(
+        any(cell for cell in column) for column in zip(*rows, strict=True)
+    )  # no column is empty
     assert len({tuple(row) for row in rows}) == len(rows)
     assert "nan" not in {cell for row in rows for cell in row}
 
 
 def test_a_pivot_is_the_statistic_of_its_rows():
-    frame = pd.DataFrame({"a": ["x", "x", "y"], "b": [1.0, 1.0, None], "v": [1.0, 3.0, 5.0], "n": [2, 2, 10]})
+    frame = pd.DataFrame(
+        {"a": ["x", "x", "y"], "b": [1.0, 1.0, None], "v": [1.0, 3.0, 5.0], "n": [2, 2, 10]}
+    )
     spec = {
         "rows": ["a"],
         "columns": ["b"],
@@ -95,9 +106,18 @@ def test_a_pivot_is_the_statistic_of_its_rows():
         "where": {"a": ["y", "x"]},
     }
     frame_without_gap = frame.fillna(2.0)
-    assert pages.pivoted(frame_without_gap, spec) == (["a", "1", "2"], [["y", "", "5.00"], ["x", "2.00", ""]])
-    share = {"rows": ["a", "b"], "measures": [{"label": "share", "value": "v", "of": "n", "format": ".2f"}]}
-    assert pages.pivoted(frame, share) == (["a", "b", "share"], [["x", "1", "1.00"], ["y", "–", "0.50"]])
+    assert pages.pivoted(frame_without_gap, spec) == (
+        ["a", "1", "2"],
+        [["y", "", "5.00"], ["x", "2.00", ""]],
+    )
+    share = {
+        "rows": ["a", "b"],
+        "measures": [{"label": "share", "value": "v", "of": "n", "format": ".2f"}],
+    }
+    assert pages.pivoted(frame, share) == (
+        ["a", "b", "share"],
+        [["x", "1", "1.00"], ["y", "–", "0.50"]],
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +137,9 @@ def test_numbers_are_written_out(value, form, text):
 
 def test_the_pages_hold_every_table_and_the_summary_its_pictures(tmp_path):
     names = pages.write(tmp_path, RESULTS)
-    written = {name: (tmp_path / "benchmarks" / f"{name}.md").read_text(encoding="utf-8") for name in names}
+    written = {
+        name: (tmp_path / "benchmarks" / f"{name}.md").read_text(encoding="utf-8") for name in names
+    }
     assert 5 <= len(names) <= 8
     assert sum(text.count("*Provenance.*") for text in written.values()) == len(TABLES)
     summary = (ROOT / "docs" / "benchmarks" / "index.md").read_text(encoding="utf-8")

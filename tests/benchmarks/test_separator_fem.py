@@ -19,7 +19,10 @@ separator_fem = importlib.util.module_from_spec(_SPEC)
 sys.modules["separator_fem"] = separator_fem  # a dataclass looks its module up
 _SPEC.loader.exec_module(separator_fem)
 SeparatorFEM = separator_fem.SeparatorFEM
-best_by_enumeration, best_by_program = separator_fem.best_by_enumeration, separator_fem.best_by_program
+best_by_enumeration, best_by_program = (
+    separator_fem.best_by_enumeration,
+    separator_fem.best_by_program,
+)
 
 
 def records(p: int) -> np.ndarray:

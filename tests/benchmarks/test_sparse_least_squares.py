@@ -88,13 +88,19 @@ def test_areas_inside_areas_are_those_of_sums_over_cells(is_total_exact):
     rng = np.random.default_rng(4)
     parents = [np.array([0, 0, 1, 1, 1]), np.array([0, 0])]
     inside = [np.eye(5), np.eye(2)[parents[0]].T, np.ones((1, 5))]
-    one = [np.repeat(rng.uniform(1, 50, len(SCOPES)), [1, 2, 3, 6]) for _ in inside]  # a variance a table
-    variances = np.concatenate([np.tile(each, len(areas)) for each, areas in zip(one, inside, strict=True)])
+    one = [
+        np.repeat(rng.uniform(1, 50, len(SCOPES)), [1, 2, 3, 6]) for _ in inside
+    ]  # a variance a table
+    variances = np.concatenate(
+        [np.tile(each, len(areas)) for each, areas in zip(one, inside, strict=True)]
+    )
     if is_total_exact:
         variances[-table().shape[0]] = 0
         variances[:: table().shape[0]][5:7] = 0
     plain = np.vstack([np.kron(areas, table().toarray()) for areas in inside])
-    values = plain @ rng.poisson(15, plain.shape[1]) + np.sqrt(variances) * rng.normal(size=len(plain))
+    values = plain @ rng.poisson(15, plain.shape[1]) + np.sqrt(variances) * rng.normal(
+        size=len(plain)
+    )
     mean, covariance = by_pseudo_inverse(plain, variances, values)
     rows = nested_rows([table()] * 3, parents, 1)
     sums = np.zeros(rows.shape[0] - len(values))
@@ -124,13 +130,19 @@ def test_the_study_solves_for_what_it_measured(tmp_path, monkeypatch):
     ]
     (tmp_path / "blocks.csv").write_text("\n".join(people))
     budget = [
-        f"{lv},{name},{rng.uniform(1, 50)}" for lv in rhode_island.LEVELS for name in rhode_island.SCOPES
+        f"{lv},{name},{rng.uniform(1, 50)}"
+        for lv in rhode_island.LEVELS
+        for name in rhode_island.SCOPES
     ]
     (tmp_path / "budget.csv").write_text("\n".join(["level,query,variance", *budget]))
     truth = rhode_island.Truth(tmp_path, "Block")
     release = truth.release(1)
-    rows = np.vstack([m.query.bind(truth.network).in_cliques.toarray() for m in release.measurements])
-    variances = np.concatenate([np.full(len(m.values), m.noise.variance) for m in release.measurements])
+    rows = np.vstack(
+        [m.query.bind(truth.network).in_cliques.toarray() for m in release.measurements]
+    )
+    variances = np.concatenate(
+        [np.full(len(m.values), m.noise.variance) for m in release.measurements]
+    )
     weighted = rows / variances[:, np.newaxis]
     covariance = np.linalg.inv(rows.T @ weighted)
     mean = covariance @ (weighted.T @ np.concatenate([m.values for m in release.measurements]))

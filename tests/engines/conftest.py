@@ -11,7 +11,9 @@ import pytest
 @pytest.fixture(scope="session")
 def spark():
     """A local Spark of one core."""
-    sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed; use `--group engines`")
+    sql = pytest.importorskip(
+        "pyspark.sql", reason="PySpark is not installed; use `--group engines`"
+    )
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("PySpark needs Java, and there is none")
     builder = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
@@ -27,7 +29,9 @@ def engine(request):
     if request.param == "spark":
         return request.getfixturevalue("spark").createDataFrame
     if request.param == "ibis":
-        return pytest.importorskip("ibis", reason="Ibis is not installed; use `--group engines`").memtable
+        return pytest.importorskip(
+            "ibis", reason="Ibis is not installed; use `--group engines`"
+        ).memtable
     import duckdb
 
     return duckdb.from_df

@@ -37,7 +37,10 @@ def check(noise: str, algorithm: str, data: pl.DataFrame) -> None:
         split_evenly_over=1,
     )
     table = (
-        context.query().select(*KEYS).contingency_table(keys=KEYS, algorithm=ALGORITHMS[algorithm]).release()
+        context.query()
+        .select(*KEYS)
+        .contingency_table(keys=KEYS, algorithm=ALGORITHMS[algorithm])
+        .release()
     )
     states = {name: [*keys, MISSING] for name, keys in KEYS.items()}
     network = bpm.declare(states, [("smokes", "ill", "age")])
@@ -48,7 +51,9 @@ def check(noise: str, algorithm: str, data: pl.DataFrame) -> None:
         scope = each.query.scope
         exact = np.zeros([len(states[name]) for name in scope])
         for row in data.select(scope).iter_rows():
-            exact[tuple(states[name].index(state) for name, state in zip(scope, row, strict=True))] += 1
+            exact[
+                tuple(states[name].index(state) for name, state in zip(scope, row, strict=True))
+            ] += 1
         # the chance of ten standard deviations is below 1e-5 for either noise
         assert np.abs(each.values - exact.ravel()).max() < 10 * math.sqrt(each.noise.variance)
     solution = bpm.NoiseAwareMAP().fit(release)

@@ -21,11 +21,19 @@ from bayesprivmrf.mechanisms import (
 # Ibis and PySpark use what pandas and NumPy are about to drop
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
-STATES = {"sat": ["low", "high", "ÿ"], "age": [20, 40, 60], "ill": [False, True], "dose": [0.5, 1.0, 2.5]}
+STATES = {
+    "sat": ["low", "high", "ÿ"],
+    "age": [20, 40, 60],
+    "ill": [False, True],
+    "dose": [0.5, 1.0, 2.5],
+}
 NETWORK = bpm.declare(STATES, [("sat", "age"), ("ill", "dose"), ("age", "ill")])
 MECHANISMS = {
     "Laplace": (LaplaceStatistics(epsilon=1.0), NETWORK),
-    "Gaussian": (GaussianStatistics(rho=0.5, adjacency="replace-one", queries=[q.parities(1)]), NETWORK),
+    "Gaussian": (
+        GaussianStatistics(rho=0.5, adjacency="replace-one", queries=[q.parities(1)]),
+        NETWORK,
+    ),
     "rounds": (SelectMeasure(rho=0.5), bpm.declare(STATES)),
     "structure": (StableStructure(epsilon=1.0, delta=1e-6), bpm.declare(STATES)),
 }
@@ -65,7 +73,14 @@ def test_a_seeded_release_is_that_of_pandas(engine, name, count, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"sat": "secret"}, {"age": 41}, {"sat": None}, {"dose": float("nan")}, {"ill": "lacks"}, {"Freq": -1}],
+    [
+        {"sat": "secret"},
+        {"age": 41},
+        {"sat": None},
+        {"dose": float("nan")},
+        {"ill": "lacks"},
+        {"Freq": -1},
+    ],
     ids=str,
 )
 def test_refusals_are_those_of_pandas_and_hold_no_value(engine, change):
@@ -77,7 +92,9 @@ def test_refusals_are_those_of_pandas_and_hold_no_value(engine, change):
         data.loc[3, name] = value
         data.loc[3, "Freq"] = value if name == "Freq" else 1
     texts = [
-        told(lambda given=given: LaplaceStatistics(epsilon=1.0).release(NETWORK, given, count="Freq"))
+        told(
+            lambda given=given: LaplaceStatistics(epsilon=1.0).release(NETWORK, given, count="Freq")
+        )
         for given in (data, engine(data))
     ]
     assert texts[0] == texts[1]
@@ -108,11 +125,17 @@ def test_persons_are_counted_as_in_memory_or_refused(engine, grid):
 
 def test_the_reference_is_that_of_pandas(engine):
     data = records()
-    wanted, found = (reference(NETWORK, given, count="Freq").marginals.flat for given in (data, engine(data)))
+    wanted, found = (
+        reference(NETWORK, given, count="Freq").marginals.flat for given in (data, engine(data))
+    )
     assert found.tolist() == wanted.tolist()
 
 
 def test_dask_is_refused_with_the_remedy():
-    dask = pytest.importorskip("dask.dataframe", reason="Dask is not installed; use `--group engines`")
+    dask = pytest.importorskip(
+        "dask.dataframe", reason="Dask is not installed; use `--group engines`"
+    )
     data = dask.from_pandas(records(20), npartitions=2)
-    assert "must not be a Dask frame" in told(lambda: LaplaceStatistics(epsilon=1.0).release(NETWORK, data))
+    assert "must not be a Dask frame" in told(
+        lambda: LaplaceStatistics(epsilon=1.0).release(NETWORK, data)
+    )

@@ -143,7 +143,9 @@ def bad_calls(count: int, seed: int) -> Iterator[Call]:
     for number in range(count):
         target = known[number % len(known)]
         names = list(target.arguments)
-        chosen = set(rng.choice(names, size=min(len(names), 1 + int(rng.random() < 0.3)), replace=False))
+        chosen = set(
+            rng.choice(names, size=min(len(names), 1 + int(rng.random() < 0.3)), replace=False)
+        )
         if target.sure:
             chosen.add(str(rng.choice(target.sure)))
         arguments, told = dict(target.arguments), []
@@ -176,7 +178,9 @@ def _bad(valid: Any, rng: np.random.Generator) -> tuple[str, Any]:
             return f"{{... without {key!r}}}", rest
         return f"{{... {text} for the key {key!r}}}", rest | {nasty: valid[key]}
     if kind < 0.8:
-        return f"[..., {text} at {place}]", type(valid)([*valid[:place], nasty, *valid[place + 1 :]])
+        return f"[..., {text} at {place}]", type(valid)(
+            [*valid[:place], nasty, *valid[place + 1 :]]
+        )
     return f"[... without {place}]", type(valid)([*valid[:place], *valid[place + 1 :]])
 
 
@@ -188,7 +192,9 @@ LEDGER = Ledger()
 
 def frame() -> pd.DataFrame:
     codes = np.random.default_rng(0).integers(0, 2, (40, 3))
-    return pd.DataFrame({name: [STATES[name][i] for i in codes[:, k]] for k, name in enumerate(STATES)})
+    return pd.DataFrame(
+        {name: [STATES[name][i] for i in codes[:, k]] for k, name in enumerate(STATES)}
+    )
 
 
 @functools.cache
@@ -257,7 +263,9 @@ def _declarations(network: Any, model: Any) -> list[Target]:
 
 def _fitting(make: Callable[..., Any], releases: Any) -> Callable[..., Any]:
     """Construct with settings and fit; no release stands for the settings alone."""
-    return lambda **settings: make(**settings) if releases is None else make(**settings).fit(releases)
+    return lambda **settings: (
+        make(**settings) if releases is None else make(**settings).fit(releases)
+    )
 
 
 def _inference(network: Any, released: Any, solution: Any) -> list[Target]:
@@ -277,7 +285,11 @@ def _inference(network: Any, released: Any, solution: Any) -> list[Target]:
         for fit in [None if make is bpm.LatentCounts else released]
     ]
     fits = [
-        Target(name=f"{make.__name__}().fit", call=make().fit, arguments={"releases": [released, released]})
+        Target(
+            name=f"{make.__name__}().fit",
+            call=make().fit,
+            arguments={"releases": [released, released]},
+        )
         for make in (bpm.NaiveMLE, bpm.NoiseAwareMAP)
     ]
     latent = {"rng": 1, "prior": False, "sampler": "nutpie", "draws": 2, "tune": 2, "chains": 1}
@@ -348,10 +360,14 @@ def _laws() -> list[Target]:
         made: Any = law(scale)
         found += [
             Target(name=name, call=law, arguments={"scale": scale}),
-            Target(name=f"{name}.log_density", call=made.log_density, arguments={"residual": [1, 2]}),
+            Target(
+                name=f"{name}.log_density", call=made.log_density, arguments={"residual": [1, 2]}
+            ),
             Target(name=f"{name}.score", call=made.score, arguments={"residual": [1, 2]}),
             Target(
-                name=f"{name}.draw", call=made.draw, arguments={"size": 3, "rng": np.random.default_rng(1)}
+                name=f"{name}.draw",
+                call=made.draw,
+                arguments={"size": 3, "rng": np.random.default_rng(1)},
             ),
         ]
     return [
@@ -401,15 +417,25 @@ def _uses_of(make: Any, given: dict[str, Any], model: Any, data: Any) -> list[Ta
     ledger = {} if make is mechanisms.ExactStatistics else {"ledger": LEDGER}
 
     def released(ledger: Any = None, **settings: Any) -> Any:
-        return make(**settings).release(model, data, rng=1 if ledger is None else None, ledger=ledger)
+        return make(**settings).release(
+            model, data, rng=1 if ledger is None else None, ledger=ledger
+        )
 
     return [
         Target(name=name, call=make, arguments=given),
-        Target(name=f"{name}(...).release", call=released, arguments=given | ledger, sure=tuple(given)),
-        Target(name=f"{name}(...).promise", call=lambda **s: make(**s).promise(model), arguments=given),
-        Target(name=f"{name}(...).preview", call=lambda **s: make(**s).preview(model), arguments=given),
+        Target(
+            name=f"{name}(...).release", call=released, arguments=given | ledger, sure=tuple(given)
+        ),
+        Target(
+            name=f"{name}(...).promise", call=lambda **s: make(**s).promise(model), arguments=given
+        ),
+        Target(
+            name=f"{name}(...).preview", call=lambda **s: make(**s).preview(model), arguments=given
+        ),
         Target(name=f"{name}.promise", call=good.promise, arguments={"network": model}),
-        Target(name=f"{name}.preview", call=good.preview, arguments={"network": model, "total": 100}),
+        Target(
+            name=f"{name}.preview", call=good.preview, arguments={"network": model, "total": 100}
+        ),
         Target(name=f"{name}.release", call=good.release, arguments=use | {"rng": 1}),
         Target(name=f"{name}.release", call=good.release, arguments=use | {"rng": None} | ledger),
     ]
@@ -476,7 +502,9 @@ def _learned(network: Any) -> list[Target]:
         m.PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(variables, data, rng=1),
         m.PrivateFrankWolfe(rho=1.0, width=1.0, steps=2, order=3).release(variables, data, rng=1),
         m.SelectMeasure(rho=1.0, degree=1).release(variables, data, rng=1),
-        m.DPSGD(epsilon=1.0, delta=1e-5, steps=3, clip=1.0, learning_rate=0.1).release(network, data, rng=1),
+        m.DPSGD(epsilon=1.0, delta=1e-5, steps=3, clip=1.0, learning_rate=0.1).release(
+            network, data, rng=1
+        ),
         parities.fit(),
     ]
     regression = m.PrivateLogisticRegression(rho=1.0, radius=1.0, target="a", steps=2)

@@ -30,7 +30,9 @@ from .calls import STATES, Target, frame
 
 __all__ = ["further_targets"]
 
-EVENTS = pd.DataFrame({"id": [1, 2, 1, 2, 1], "day": [3, 1, 2, 4, 5], "state": ["u", "v", "v", "u", "u"]})
+EVENTS = pd.DataFrame(
+    {"id": [1, 2, 1, 2, 1], "day": [3, 1, 2, 4, 5], "state": ["u", "v", "v", "u", "u"]}
+)
 FEW_DRAWS = {"rng": 1, "draws": 2, "tune": 2, "chains": 1, "progress_bar": False}
 
 
@@ -53,10 +55,16 @@ def _noise() -> list[Target]:
     found = []
     for kind in (noise.Laplace, noise.Gaussian, noise.DiscreteLaplace, noise.DiscreteGaussian):
         found += [
-            Target(name=f"{kind.__name__}.of_variance", call=kind.of_variance, arguments={"variance": 2.0}),
+            Target(
+                name=f"{kind.__name__}.of_variance",
+                call=kind.of_variance,
+                arguments={"variance": 2.0},
+            ),
             Target(name=f"{kind.__name__}.summed", call=kind(2.0).summed, arguments={"count": 1}),
             Target(name=f"{kind.__name__}.summed", call=kind(1e150).summed, arguments={"count": 1}),
-            Target(name=f"{kind.__name__}.draw", call=kind(1e150).draw, arguments={"size": 2, "rng": 1}),
+            Target(
+                name=f"{kind.__name__}.draw", call=kind(1e150).draw, arguments={"size": 2, "rng": 1}
+            ),
         ]
     law = noise.DiscreteLaplace(2.0)
     return [
@@ -205,7 +213,9 @@ def _networks() -> list[Target]:
     spins = np.array([1, -1, 1, 1], dtype=np.int8)
     chain = network.IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
     estimate = mechanisms.ObjectivePerturbation(epsilon=5.0).release(chain, spins, rng=1)
-    unbounded = mechanisms.ObjectivePerturbation(epsilon=5.0, bounds=None).release(chain, spins, rng=1)
+    unbounded = mechanisms.ObjectivePerturbation(epsilon=5.0, bounds=None).release(
+        chain, spins, rng=1
+    )
     few = {"configurations": 8, "noises": 2, "burn_in": 4, "sweeps": 1, "progress": False}
     simulated = {
         "rng": 1,
@@ -264,7 +274,9 @@ def _plans(declared: Any) -> list[Target]:
     for each in [*statistics, *others]:
         network = variables if each in others[:4] else declared
         arguments = {"network": network, "total": 100}
-        found.append(Target(name=f"{type(each).__name__}.outlays", call=each.outlays, arguments=arguments))
+        found.append(
+            Target(name=f"{type(each).__name__}.outlays", call=each.outlays, arguments=arguments)
+        )
     for each in statistics:
         name = f"{type(each).__name__}.noise_laws"
         found.append(Target(name=name, call=each.noise_laws, arguments={"network": declared}))

@@ -17,9 +17,18 @@ from .calls import LEDGER, STATES, Target, frame
 
 def measured_targets(network: Any) -> list[Target]:
     """Return them."""
-    asked = [q.table("a", "b"), q.coarsened("c", c={"all": [True, False]}), q.parities(2, with_empty=False)]
+    asked = [
+        q.table("a", "b"),
+        q.coarsened("c", c={"all": [True, False]}),
+        q.parities(2, with_empty=False),
+    ]
     given = [Measurement(one, np.ones(len(one.bind(network))), Laplace(2.0)) for one in asked]
-    return [*_queries(network, asked, given), *_mechanisms(network, asked), *_chains(), *_readers(network)]
+    return [
+        *_queries(network, asked, given),
+        *_mechanisms(network, asked),
+        *_chains(),
+        *_readers(network),
+    ]
 
 
 def _queries(network: Any, asked: Any, given: Any) -> list[Target]:
@@ -60,7 +69,9 @@ def _chains() -> list[Target]:
         chain,
         [
             Measurement(one, values, Laplace(1.0))
-            for one, values in zip(parts, [np.array([90, 20, 30, 60]), np.array([60, 40])], strict=True)
+            for one, values in zip(
+                parts, [np.array([90, 20, 30, 60]), np.array([60, 40])], strict=True
+            )
         ],
     )
     solution = bpm.NoiseAwareMAP().fit(release)
@@ -83,7 +94,9 @@ class _Mbi:
 
 
 def _readers(network: Any) -> list[Target]:
-    counts = pd.DataFrame({"a": ["u", "u", "v", "v"], "b": [0, 1, 0, 1], "value": [5.0, 6.0, 7.0, 8.0]})
+    counts = pd.DataFrame(
+        {"a": ["u", "u", "v", "v"], "b": [0, 1, 0, 1], "value": [5.0, 6.0, 7.0, 8.0]}
+    )
     whole = pd.DataFrame({"c": [True, False], "value": [10.0, 16.0]})
     both = pd.concat([counts, whole], ignore_index=True).astype(object)
     return [

@@ -38,7 +38,9 @@ def _readers(network: Any) -> list[Target]:
         _census_folder()
         return readers.read_census(places, **given)
 
-    linear = SimpleNamespace(query=None, noisy_measurement=np.full(4, 10.0), stddev=2.0, clique=("a", "b"))
+    linear = SimpleNamespace(
+        query=None, noisy_measurement=np.full(4, 10.0), stddev=2.0, clique=("a", "b")
+    )
 
     def opendp(keys: Any, marginals: Any, **given: Any) -> Any:
         table = SimpleNamespace(keys=keys, marginals=marginals)
@@ -137,7 +139,13 @@ def _structures() -> list[Target]:
     def released(ledger: Any, **settings: Any) -> Any:
         return mechanisms.StableStructure(**settings).release(variables, data, ledger=ledger)
 
-    tree = {"epsilon": 1.0, "delta": 0.01, "adjacency": "replace-one", "missing": {"a": "u"}, "other": None}
+    tree = {
+        "epsilon": 1.0,
+        "delta": 0.01,
+        "adjacency": "replace-one",
+        "missing": {"a": "u"},
+        "other": None,
+    }
     graph = good.release(bpm.declare(STATES), frame(), rng=1)
     return [
         Target(name="StableStructure", call=mechanisms.StableStructure, arguments=settings),
@@ -172,7 +180,10 @@ def _learned() -> list[Target]:
 
 
 def _audits(network: Any) -> list[Target]:
-    law, guarantee = DiscreteLaplace(2.0), bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
+    law, guarantee = (
+        DiscreteLaplace(2.0),
+        bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one"),
+    )
 
     def statistic(runs: int) -> np.ndarray:
         return np.arange(runs) % 7.0

@@ -29,13 +29,18 @@ RELEASED = LAPLACE.release(NETWORK, FRAME, rng=1)
 CHAIN = bpm.markov_chain([0, 1], 3, share="transitions")
 SHARED: Any = bpm.NoiseAwareMAP().fit(
     bpm.NoisyStatistics.from_tables(
-        CHAIN, {pair: [[50, 20], [20, 30]] for pair in (("x1", "x2"), ("x2", "x3"))}, noise=noise.Laplace(1.0)
+        CHAIN,
+        {pair: [[50, 20], [20, 30]] for pair in (("x1", "x2"), ("x2", "x3"))},
+        noise=noise.Laplace(1.0),
     )
 )
 UNBOUNDED: Any = mechanisms.ObjectivePerturbation(epsilon=100.0, bounds=None).release(
     IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3), (3, 4)]), np.array([1, 1, 1, -1, -1]), rng=1
 )
-LAW, PROMISE = noise.DiscreteLaplace(2.0), bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
+LAW, PROMISE = (
+    noise.DiscreteLaplace(2.0),
+    bpm.PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one"),
+)
 
 
 class Watched:
@@ -64,7 +69,9 @@ def outcomes(count, seed):
             call.run()
         except BayesPrivMRFError:
             refused += 1
-            is_audit = call.text.startswith("audit.")  # which releases simulated records, and spends nothing
+            is_audit = call.text.startswith(
+                "audit."
+            )  # which releases simulated records, and spends nothing
             if (Watched.drawn and not is_audit) or (call.ledger is not None and call.ledger.spent):
                 spent.append(call.text)
         except Exception as error:
@@ -81,7 +88,9 @@ def outcomes(count, seed):
     [(400, 1), pytest.param(8_000, 2, marks=pytest.mark.slow)],
     ids=["few", "many"],
 )
-def test_bad_calls_are_refused_in_words_before_anything_is_spent(count, seed, tmp_path, monkeypatch):
+def test_bad_calls_are_refused_in_words_before_anything_is_spent(
+    count, seed, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(base, "noise_source", Watched)
     with warnings.catch_warnings():

@@ -39,7 +39,11 @@ def _joint(model: Any, records: int) -> np.ndarray:
     possible = np.ones(model.size, dtype=bool) if model.possible is None else model.possible
     for scope, cells in zip(model.scopes, np.split(possible, model.offsets[1:-1]), strict=True):
         around = [size if axis in scope else 1 for axis, size in enumerate(shape)]
-        weights *= cells.reshape([shape[axis] for axis in scope]).transpose(np.argsort(scope)).reshape(around)
+        weights *= (
+            cells.reshape([shape[axis] for axis in scope])
+            .transpose(np.argsort(scope))
+            .reshape(around)
+        )
     return np.floor(records * weights / weights.sum())
 
 
@@ -51,7 +55,9 @@ def published(network: Any, measured: list[tuple[Any, Any]], *, shift: int = 0) 
     model = ModelSpecification.from_pgmpy(network)
     joint = np.roll(_joint(model, 300), shift)
     axes = range(joint.ndim)
-    tables = [joint.transpose([*scope, *(a for a in axes if a not in scope)]) for scope in model.scopes]
+    tables = [
+        joint.transpose([*scope, *(a for a in axes if a not in scope)]) for scope in model.scopes
+    ]
     cells = np.concatenate(
         [
             table.reshape(*table.shape[: len(scope)], -1).sum(-1).ravel()
@@ -64,7 +70,9 @@ def published(network: Any, measured: list[tuple[Any, Any]], *, shift: int = 0) 
         noise = np.arange(1, len(answers) + 1) * 3 % 5 - 2  # within two standard errors
         given.append(Measurement(query, answers + noise * (law.variance > 0), law))
     is_exact = any(law.variance == 0 for _, law in measured)
-    return NoisyStatistics.from_measurements(network, given, total=int(joint.sum()) if is_exact else None)
+    return NoisyStatistics.from_measurements(
+        network, given, total=int(joint.sum()) if is_exact else None
+    )
 
 
 def released() -> dict[str, Any]:
@@ -75,7 +83,9 @@ def released() -> dict[str, Any]:
     from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, NoNoise, Within
     from bayesprivmrf.release import Measurement, NoisyStatistics
 
-    found: dict[str, Any] = {name: load_release(FILES / f"{path}.golden") for name, path in STORED.items()}
+    found: dict[str, Any] = {
+        name: load_release(FILES / f"{path}.golden") for name, path in STORED.items()
+    }
     found["two releases"] = [
         found["tables of a chain"],
         load_release(FILES / "v1/laplace-replace-one.golden"),
@@ -95,7 +105,9 @@ def released() -> dict[str, Any]:
         [
             Measurement(q.table("a", "b"), [80.0, 64.0, 70.0, 90.0], DiscreteLaplace(4.0)),
             Measurement(q.table("b", "c"), [90.0, 60.0, 70.0, 80.0], DiscreteLaplace(4.0)),
-            Measurement(q.weighted("a", "c", matrix=[[1, 0, 0, 0]], labels=["both"]), [value], bound),
+            Measurement(
+                q.weighted("a", "c", matrix=[[1, 0, 0, 0]], labels=["both"]), [value], bound
+            ),
         ],
         total=300,
     )
@@ -116,7 +128,10 @@ def released() -> dict[str, Any]:
         [("area", "ill")],
         levels={"area": {"region": areas}},
     )
-    counts = [(q.table("area", "ill"), DiscreteLaplace(3.0)), (q.table("ill"), DiscreteLaplace(1.0))]
+    counts = [
+        (q.table("area", "ill"), DiscreteLaplace(3.0)),
+        (q.table("ill"), DiscreteLaplace(1.0)),
+    ]
     found["levels of areas"] = published(country, counts)
 
     visits = markov_chain(["h", "w"], 4, share="transitions", end="<end>")

@@ -41,7 +41,10 @@ def survey_codes(rows: int) -> np.ndarray:
 def labelled(states: dict[Any, list[Any]], codes: np.ndarray) -> pd.DataFrame:
     """Records with the labels of the states."""
     return pd.DataFrame(
-        {name: [labels[code] for code in codes[:, j]] for j, (name, labels) in enumerate(states.items())}
+        {
+            name: [labels[code] for code in codes[:, j]]
+            for j, (name, labels) in enumerate(states.items())
+        }
     )
 
 

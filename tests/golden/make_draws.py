@@ -33,14 +33,20 @@ def released(release: Any) -> Found:
         return {"mechanism": release.provenance.mechanism, "beta": release.inverse_temperature}
     if release.kind == "released-graph":
         edges = None if release.is_refusal else [list(map(repr, edge)) for edge in release.edges]
-        return {"mechanism": release.provenance.mechanism, "edges": edges, "details": dict(release.details)}
+        return {
+            "mechanism": release.provenance.mechanism,
+            "edges": edges,
+            "details": dict(release.details),
+        }
     found: Found = {"mechanism": release.provenance.mechanism, "total": release.total}
     for name in ("field_vector", "coupling_matrix", "coefficients", "intercept", "effects", "sums"):
         if hasattr(release, name):
             found[name] = noted(getattr(release, name))
     if hasattr(release, "tables"):
         flat = release.tables.flat
-        found["tables"] = noted(np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat)
+        found["tables"] = noted(
+            np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat
+        )
     if release.kind == "noisy-measurements":
         found["answers"] = noted(release.answers)
     tables = getattr(release, "statistics", None)
@@ -67,7 +73,12 @@ def estimators() -> dict[str, Found]:
     """Point estimates of fixed releases, and records drawn from them."""
     import bayesprivmrf as bpm
 
-    tables = ("laplace-add-or-remove", "laplace-impossible-weights", "gaussian-replace-one", "exact")
+    tables = (
+        "laplace-add-or-remove",
+        "laplace-impossible-weights",
+        "gaussian-replace-one",
+        "exact",
+    )
     given: dict[str, Any] = {name: golden(f"v1/{name}") for name in tables}
     given["two releases"] = [given["laplace-add-or-remove"], golden("v1/laplace-replace-one")]
     found = {}
@@ -81,7 +92,9 @@ def estimators() -> dict[str, Found]:
                 "marginals": noted(solution.marginals.flat),
                 "log_partition": solution.log_partition,
                 "sample": noted(solution.sample(60, rng=5)),
-                "a marginal": noted(solution.marginal([solution.specification.domain.variables[0]])),
+                "a marginal": noted(
+                    solution.marginal([solution.specification.domain.variables[0]])
+                ),
             }
             if hasattr(solution, "interval"):
                 first = solution.specification.domain.variables[0]
@@ -112,7 +125,9 @@ def learned() -> dict[str, Found]:
     found: dict[str, Found] = {
         name: {
             "sample": noted(model.sample(60, rng=7)),
-            "graph": sorted([repr(a), repr(b), float(w)] for a, b, w in model.graph().edges(data="weight")),
+            "graph": sorted(
+                [repr(a), repr(b), float(w)] for a, b, w in model.graph().edges(data="weight")
+            ),
         }
         for name, model in models.items()
     }
@@ -150,7 +165,9 @@ def networks() -> dict[str, Found]:
         moves: {"spins": noted(network.sample(0.7, 5, 3, burn_in=20, sweeps=5, moves=moves))}
         for moves in ("heat-bath", "swendsen-wang")
     }
-    found["maximum pseudo-likelihood"] = {"beta": float(network.pseudo_likelihood_estimate(outcomes()))}
+    found["maximum pseudo-likelihood"] = {
+        "beta": float(network.pseudo_likelihood_estimate(outcomes()))
+    }
     estimate = golden("v2/later-weighted-named-outcomes")
     law = EstimateLaw.simulate(
         estimate.network,

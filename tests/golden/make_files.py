@@ -88,7 +88,10 @@ def published_tables() -> Releases:
     yield (
         "published-laplace",
         NoisyStatistics.from_tables(
-            network, tables, noise=Laplace(2.0), guarantee=PrivacyGuarantee(rho=0.5, adjacency="replace-one")
+            network,
+            tables,
+            noise=Laplace(2.0),
+            guarantee=PrivacyGuarantee(rho=0.5, adjacency="replace-one"),
         ),
     )
     yield (
@@ -184,7 +187,11 @@ def bounded_counts() -> Releases:
     ]
     yield "measurements-bounds", NoisyStatistics.from_measurements(network, given)
     persons = LaplaceStatistics(
-        epsilon=2.0, person="who", at_most=3, grid=6, queries=[q.table("smokes"), q.table("coughs", "ill")]
+        epsilon=2.0,
+        person="who",
+        at_most=3,
+        grid=6,
+        queries=[q.table("smokes"), q.table("coughs", "ill")],
     )
     rows = binary_records().assign(who=np.arange(600) * 7 % 400)
     yield "measurements-units", persons.release(declare(BINARY, CHAIN), rows, rng=10)
@@ -202,10 +209,14 @@ def bounded_rows() -> Releases:
     yield "gaussian-persons", persons.release(declare(BINARY, CHAIN), rows, rng=11)
     model = ModelSpecification.from_pgmpy(declare(SURVEY, SURVEY_CLIQUES))
     laws = [Within(4.5), DiscreteLaplace(3.0)]
-    tables = dict(zip(model.cliques, [np.full((2, 2), 4.5), _numbers(6).reshape(2, 3)], strict=True))
+    tables = dict(
+        zip(model.cliques, [np.full((2, 2), 4.5), _numbers(6).reshape(2, 3)], strict=True)
+    )
     yield (
         "published-bounds",
-        NoisyStatistics.from_tables(model, tables, noise=dict(zip(model.cliques, laws, strict=True))),
+        NoisyStatistics.from_tables(
+            model, tables, noise=dict(zip(model.cliques, laws, strict=True))
+        ),
     )
 
 
@@ -218,7 +229,10 @@ def tied() -> Releases:
     yield "laplace-tied", LaplaceStatistics(epsilon=1.0).release(chain, binary_records(), rng=91)
     both = [("smokes", "coughs"), ("coughs", "smokes")]
     alike = declare(BINARY, [both[0], ("ill", "old")], tied=[both])
-    yield "laplace-tied-axes", LaplaceStatistics(epsilon=1.0).release(alike, binary_records(), rng=93)
+    yield (
+        "laplace-tied-axes",
+        LaplaceStatistics(epsilon=1.0).release(alike, binary_records(), rng=93),
+    )
 
 
 def tied_sums() -> Releases:
@@ -228,7 +242,9 @@ def tied_sums() -> Releases:
     from bayesprivmrf.model import declare
 
     chain = declare(BINARY, [("smokes",), *CHAIN], tied=[CHAIN])
-    sums = GaussianStatistics(rho=0.5, adjacency="replace-one", queries=[q.pooled(CHAIN), q.table("smokes")])
+    sums = GaussianStatistics(
+        rho=0.5, adjacency="replace-one", queries=[q.pooled(CHAIN), q.table("smokes")]
+    )
     yield "measurements-tied", sums.release(chain, binary_records(), rng=92)
 
 
@@ -241,12 +257,18 @@ def chains() -> Releases:
     from bayesprivmrf.release import Measurement, NoisyStatistics
 
     chain = markov_chain(["no", "yes"], 4, share="transitions", names=list(BINARY))
-    yield "laplace-transitions", LaplaceStatistics(epsilon=1.0).release(chain, binary_records(), rng=94)
+    yield (
+        "laplace-transitions",
+        LaplaceStatistics(epsilon=1.0).release(chain, binary_records(), rng=94),
+    )
     given = [
         Measurement(q.pooled(CHAIN), [4.5, 4.5, 4.5, 4.5], Within(4.5, DiscreteLaplace(1.0))),
         Measurement(q.table("smokes"), [30, 12], DiscreteLaplace(1.0)),
     ]
-    yield "measurements-transitions-bounds", NoisyStatistics.from_measurements(chain, given, total=45)
+    yield (
+        "measurements-transitions-bounds",
+        NoisyStatistics.from_measurements(chain, given, total=45),
+    )
 
 
 def scores_and_levels() -> Releases:
@@ -259,7 +281,10 @@ def scores_and_levels() -> Releases:
     smooth = declare(SURVEY, SURVEY_CLIQUES, ordinal={"age": "smooth", "sex": [-1.5, 2.0]})
     levels = declare(SURVEY, SURVEY_CLIQUES, levels=areas)
     yield "laplace-scores", LaplaceStatistics(epsilon=1.0).release(linear, survey_records(), rng=95)
-    yield "laplace-smooth-scores", LaplaceStatistics(epsilon=1.0).release(smooth, survey_records(), rng=96)
+    yield (
+        "laplace-smooth-scores",
+        LaplaceStatistics(epsilon=1.0).release(smooth, survey_records(), rng=96),
+    )
     yield "exact-levels", ExactStatistics().release(levels, survey_records(), rng=97)
 
 
@@ -277,10 +302,14 @@ def statistics() -> Releases:
         "laplace-replace-one",
         LaplaceStatistics(epsilon=2.0, adjacency="replace-one").release(chain, binary, rng=2),
     )
-    weighted = LaplaceStatistics(epsilon=1.0, weights={("age", "pregnant"): 3.0, ("sex", "pregnant"): 1.0})
+    weighted = LaplaceStatistics(
+        epsilon=1.0, weights={("age", "pregnant"): 3.0, ("sex", "pregnant"): 1.0}
+    )
     yield "laplace-impossible-weights", weighted.release(survey, persons, rng=3)
     yield "laplace-nested-cliques", LaplaceStatistics(epsilon=0.5).release(nested, binary, rng=4)
-    odd = persons.assign(age=persons["age"].replace("old", "very old"), sex=persons["sex"].replace("m", None))
+    odd = persons.assign(
+        age=persons["age"].replace("old", "very old"), sex=persons["sex"].replace("m", None)
+    )
     redirected = LaplaceStatistics(epsilon=1.0, missing={"sex": "f"}, other={"age": "old"})
     yield "laplace-redirected", redirected.release(declare(SURVEY, SURVEY_CLIQUES), odd, rng=5)
     yield "gaussian-add-or-remove", GaussianStatistics(rho=0.1).release(chain, binary, rng=6)
@@ -289,7 +318,10 @@ def statistics() -> Releases:
         GaussianStatistics(rho=0.5, adjacency="replace-one").release(survey, persons, rng=7),
     )
     yield "exact", ExactStatistics().release(chain, binary, rng=8)
-    yield "exact-replace-one", ExactStatistics(adjacency="replace-one").release(survey, persons, rng=9)
+    yield (
+        "exact-replace-one",
+        ExactStatistics(adjacency="replace-one").release(survey, persons, rng=9),
+    )
 
 
 def network_estimates() -> Releases:
@@ -306,7 +338,10 @@ def network_estimates() -> Releases:
             "paper-approximate": {"delta": 0.01, "calibration": "paper"},
         }.items()
     ):
-        yield name, ObjectivePerturbation(epsilon=8.0, **settings).release(network, outcomes(), rng=seed)
+        yield (
+            name,
+            ObjectivePerturbation(epsilon=8.0, **settings).release(network, outcomes(), rng=seed),
+        )
     weighted = [(a, b, 0.5 + i % 3 / 4) for i, (a, b) in enumerate(network_edges())]
     spins = np.where(outcomes() == 1, "for", "against")
     named = ObjectivePerturbation(epsilon=8.0, positive="for", negative="against")
@@ -349,7 +384,12 @@ def couplings() -> Releases:
     for seed, (name, mechanism, model, data) in enumerate(
         [
             ("ising-moments", SelectMeasure(rho=1.0, degree=1), variables, binary),
-            ("ising-moments-replace-one", SelectMeasure(rho=1.0, degree=2, **replace_one), chain, binary),
+            (
+                "ising-moments-replace-one",
+                SelectMeasure(rho=1.0, degree=2, **replace_one),
+                chain,
+                binary,
+            ),
             ("ising-tables", SelectMeasure(rho=1.0, degree=1, measure="tables"), variables, binary),
             ("pairwise-tables", SelectMeasure(rho=1.0, degree=1), several, persons),
             (
@@ -359,7 +399,12 @@ def couplings() -> Releases:
                 persons,
             ),
             ("ising-frank-wolfe", PrivateFrankWolfe(rho=2.0, width=2.0), variables, binary),
-            ("ising-frank-wolfe-cliques", PrivateFrankWolfe(rho=2.0, width=2.0, steps=6), chain, binary),
+            (
+                "ising-frank-wolfe-cliques",
+                PrivateFrankWolfe(rho=2.0, width=2.0, steps=6),
+                chain,
+                binary,
+            ),
             (
                 "ising-frank-wolfe-paper",
                 papers_frank_wolfe(rho=2.0, width=2.0, steps=6, **replace_one),
@@ -394,7 +439,10 @@ def learned_by_rounds() -> Releases:
     from bayesprivmrf.mechanisms import SelectMeasure
     from bayesprivmrf.model import declare
 
-    yield "potentials-rounds", SelectMeasure(rho=1.0).release(declare(BINARY), binary_records(), rng=45)
+    yield (
+        "potentials-rounds",
+        SelectMeasure(rho=1.0).release(declare(BINARY), binary_records(), rng=45),
+    )
     rare = SelectMeasure(rho=0.002, adjacency="replace-one")
     yield "potentials-rounds-merged", rare.release(declare(SURVEY), survey_records(), rng=46)
 
@@ -408,7 +456,9 @@ def monomials() -> Releases:
     three = declare(BINARY, [("smokes", "coughs", "ill"), ("ill", "old")])
     first = PrivateFrankWolfe(rho=2.0, width=2.0, order=3)
     yield "monomials-frank-wolfe", first.release(declare(BINARY), binary, rng=41)
-    second = PrivateFrankWolfe(rho=2.0, width=2.0, order=3, steps=5, target="linf", adjacency="replace-one")
+    second = PrivateFrankWolfe(
+        rho=2.0, width=2.0, order=3, steps=5, target="linf", adjacency="replace-one"
+    )
     yield "monomials-frank-wolfe-linf-cliques", second.release(three, binary, rng=42)
 
 
@@ -452,8 +502,17 @@ def potentials() -> Releases:
     quick = {"epsilon": 4.0, "delta": 1e-4}
     one = DPSGD(**quick, steps=5, sampling_rate=0.5).release(chain, binary_records(), rng=61)
     yield "potentials-dpsgd", one
-    settings = {"steps": 4, "sampling_rate": 1.0, "clip": 1.0, "learning_rate": 0.5, "averaging": 0.0}
-    yield "potentials-dpsgd-impossible", DPSGD(**quick, **settings).release(survey, survey_records(), rng=62)
+    settings = {
+        "steps": 4,
+        "sampling_rate": 1.0,
+        "clip": 1.0,
+        "learning_rate": 0.5,
+        "averaging": 0.0,
+    }
+    yield (
+        "potentials-dpsgd-impossible",
+        DPSGD(**quick, **settings).release(survey, survey_records(), rng=62),
+    )
     grid = {"steps": [3], "sampling_rate": [0.5], "clip": [1.0, 2.0]}
     whole = DPSGDSearch(**quick, grid=grid).release(chain, binary_records(), rng=63)
     for position, release in enumerate(whole.releases):
@@ -471,7 +530,10 @@ def regressions() -> Releases:
     yield "regression", first.release(declare(BINARY), binary_records(), rng=71)
     settings = {"radius": 4.0, "target": "pregnant", "steps": 6, "adjacency": "replace-one"}
     second = PrivateLogisticRegression(rho=1.0, **settings)
-    yield "regression-several-states-replace-one", second.release(declare(SURVEY), survey_records(), rng=72)
+    yield (
+        "regression-several-states-replace-one",
+        second.release(declare(SURVEY), survey_records(), rng=72),
+    )
 
 
 def graphs() -> Releases:
@@ -523,9 +585,14 @@ def fields() -> Releases:
     from bayesprivmrf.network import IsingNetwork
     from bayesprivmrf.privacy import ExternalField
 
-    for seed, (name, field) in enumerate({"strength": 0.3, "share": ExternalField.from_share(0.3)}.items()):
+    for seed, (name, field) in enumerate(
+        {"strength": 0.3, "share": ExternalField.from_share(0.3)}.items()
+    ):
         network = IsingNetwork.from_graph(network_edges(), "mean-degree", nodes=NODES, field=field)
-        yield f"field-by-{name}", ObjectivePerturbation(epsilon=8.0).release(network, outcomes(), rng=seed)
+        yield (
+            f"field-by-{name}",
+            ObjectivePerturbation(epsilon=8.0).release(network, outcomes(), rng=seed),
+        )
 
 
 def facts() -> Releases:
@@ -567,7 +634,10 @@ def newer_labels() -> Releases:
     from bayesprivmrf.privacy import Laplace
     from bayesprivmrf.release import NoisyStatistics
 
-    states = {"site": [UUID(int=1), UUID(int=2**127)], "root": [1j, -1j, complex(0.1, float("inf"))]}
+    states = {
+        "site": [UUID(int=1), UUID(int=2**127)],
+        "root": [1j, -1j, complex(0.1, float("inf"))],
+    }
     network = declare(states, [(name,) for name in states])
     tables = {name: np.arange(1.0, len(own) + 1) for name, own in states.items()}
     yield "labels", NoisyStatistics.from_tables(network, tables, noise=Laplace(1.0))
@@ -614,11 +684,19 @@ def make(writer: str) -> None:
     commit, version, prefix, recipes = WRITERS[writer]
     home = Path(bayesprivmrf.__file__).parents[1]
     at = subprocess.run(
-        ["git", "rev-parse", "--short=7", "HEAD"], cwd=home, check=True, capture_output=True, text=True
+        ["git", "rev-parse", "--short=7", "HEAD"],
+        cwd=home,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.strip()
-    changed = subprocess.run(["git", "diff", "--quiet", commit, "--", "bayesprivmrf"], cwd=home).returncode
+    changed = subprocess.run(
+        ["git", "diff", "--quiet", commit, "--", "bayesprivmrf"], cwd=home
+    ).returncode
     if changed:
-        raise SystemExit(f"the code that is imported is {at}, not {commit}: see the head of this file.")
+        raise SystemExit(
+            f"the code that is imported is {at}, not {commit}: see the head of this file."
+        )
     folder = FILES / f"v{version}"
     folder.mkdir(parents=True, exist_ok=True)
     for recipe in recipes:

@@ -45,7 +45,9 @@ def or_refusal(function: Callable[..., Any], *arguments: Any, **options: Any) ->
 
 def given() -> dict[str, tuple[Any, dict[str, Any]]]:
     """What `fit` is given, by the name of the case."""
-    found: dict[str, tuple[Any, dict[str, Any]]] = {name: (each, {}) for name, each in released().items()}
+    found: dict[str, tuple[Any, dict[str, Any]]] = {
+        name: (each, {}) for name, each in released().items()
+    }
     found["waves"] = (waves(), {"population": "waves"})
     return found
 
@@ -54,7 +56,9 @@ def limits(frame: Any) -> Found:
     """An interval's numbers, and the status of its rows."""
     numbers = frame[["estimate", "lower", "upper"]].to_numpy(dtype=float)
     # a status that all rows have is told once
-    statuses = list(dict.fromkeys(map(str, frame["status"]))) if frame["status"].nunique() == 1 else None
+    statuses = (
+        list(dict.fromkeys(map(str, frame["status"]))) if frame["status"].nunique() == 1 else None
+    )
     return {"limits": noted(numbers), "status": statuses or list(map(str, frame["status"]))}
 
 
@@ -98,7 +102,9 @@ def point(solution: Any) -> Found:
 
 def _sampled(fit: Any) -> Any:
     """A digest of records that are drawn."""
-    return noted(fit.sample(LONGEST + 1, rng=5).astype(str).agg(" ".join, axis=1).to_numpy())["sha256"]
+    return noted(fit.sample(LONGEST + 1, rng=5).astype(str).agg(" ".join, axis=1).to_numpy())[
+        "sha256"
+    ]
 
 
 def fits() -> dict[str, Found]:
@@ -160,7 +166,8 @@ def _short(name: str, release: Any, options: dict[str, Any], **settings: Any) ->
 def whole_records() -> dict[str, Found]:
     """Posteriors over whole records of every case, and what else a posterior tells, once."""
     found = {
-        case: or_refusal(_short, "exact", release, options) for case, (release, options) in given().items()
+        case: or_refusal(_short, "exact", release, options)
+        for case, (release, options) in given().items()
     }
     cases = given()
     found["a fixed concentration"] = _short("exact", *cases["tables of a chain"], concentration=1.0)
@@ -212,7 +219,9 @@ def relaxed_settings() -> dict[str, Found]:
     """Posteriors over relaxed counts with settings of the prior."""
     cases = given()
     return {
-        "a fixed concentration": _relaxed("hyper-dirichlet", *cases["tables of a chain"], concentration=1.0),
+        "a fixed concentration": _relaxed(
+            "hyper-dirichlet", *cases["tables of a chain"], concentration=1.0
+        ),
         "a fixed scale": _relaxed("log-linear", *cases["tables of a cycle"], scale=0.5),
         "prior": _prior(*cases["tables of a chain"]),
     }
@@ -273,7 +282,9 @@ def sequences() -> dict[str, Found]:
                 "hitting times": lambda fit=fit, state=state: s.hitting_times(fit, state, PROB),
                 "sojourn times": lambda fit=fit: s.sojourn_times(fit, PROB),
             }
-            found[f"{case}, {name}"] = {each: or_refusal(_asked, ask) for each, ask in asked.items()}
+            found[f"{case}, {name}"] = {
+                each: or_refusal(_asked, ask) for each, ask in asked.items()
+            }
     return found
 
 
@@ -335,7 +346,10 @@ def text_of(made: dict[str, Any]) -> str:
         indent=1,
         ensure_ascii=False,
     )
-    return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda found: f"[{re.sub(r',\s+', ', ', found[1])}]", text) + "\n"
+    return (
+        re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda found: f"[{re.sub(r',\s+', ', ', found[1])}]", text)
+        + "\n"
+    )
 
 
 if __name__ == "__main__":

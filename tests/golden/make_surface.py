@@ -102,7 +102,9 @@ def _signature(of: Any) -> str:
         if one.kind is one.POSITIONAL_ONLY and one.POSITIONAL_ONLY not in kinds[position + 1 :]:
             parts.append("/")
     end = found.return_annotation
-    return _plain(f"({', '.join(parts)})" + ("" if end is found.empty else f" -> {_annotation(end)}"))
+    return _plain(
+        f"({', '.join(parts)})" + ("" if end is found.empty else f" -> {_annotation(end)}")
+    )
 
 
 def _described(name: str, held: Any) -> list[str]:
@@ -114,7 +116,10 @@ def _described(name: str, held: Any) -> list[str]:
     if callable(held) and hasattr(held, "__name__"):
         return [f"function {name}{_signature(held)}"]
     if isinstance(held, dict):
-        return [f"value {name}: dict", *[f"    {key!r}: {_plain(repr(each))}" for key, each in held.items()]]
+        return [
+            f"value {name}: dict",
+            *[f"    {key!r}: {_plain(repr(each))}" for key, each in held.items()],
+        ]
     return [f"value {name}: {type(held).__name__} = {_plain(repr(held))}"]
 
 
@@ -128,7 +133,9 @@ def _class(name: str, held: type) -> list[str]:
     # how enumerations and plain exceptions are called is Python's, and differs between its versions
     is_error = issubclass(held, BaseException)
     own = [base for base in held.__mro__ if base.__module__.startswith("bayesprivmrf")]
-    is_pythons = issubclass(held, enum.Enum) or (is_error and not any("__init__" in vars(o) for o in own))
+    is_pythons = issubclass(held, enum.Enum) or (
+        is_error and not any("__init__" in vars(o) for o in own)
+    )
     lines = [f"{word} {name}{'' if is_pythons else _signature(held)}"]
     if above:
         lines.append(f"    is {', '.join(above)}")
@@ -176,7 +183,9 @@ def _public() -> set[str]:
 def package_text(package: str) -> str:
     """Every public name of a package."""
     module = importlib.import_module(package)
-    return _text(line for name in _names(package) for line in _described(name, getattr(module, name)))
+    return _text(
+        line for name in _names(package) for line in _described(name, getattr(module, name))
+    )
 
 
 def documented_text() -> str:
@@ -204,7 +213,9 @@ def _command(*arguments: str) -> str:
         except SystemExit as end:
             code = end.code
     if code != 0:
-        raise RuntimeError(f"`bayesprivmrf {' '.join(arguments)}` ended with {code}: {errors.getvalue()}")
+        raise RuntimeError(
+            f"`bayesprivmrf {' '.join(arguments)}` ended with {code}: {errors.getvalue()}"
+        )
     return out.getvalue()
 
 
@@ -241,7 +252,9 @@ def _shape(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _keys(title: str, text: str) -> str:
-    return "\n".join([title, *["    " + line for line in dict.fromkeys(_shape(json.loads(text)))], ""])
+    return "\n".join(
+        [title, *["    " + line for line in dict.fromkeys(_shape(json.loads(text)))], ""]
+    )
 
 
 def json_text() -> str:
@@ -280,9 +293,30 @@ def json_text() -> str:
                     "--out",
                     "tables.release",
                 ),
-                "release, couplings": ("release", "data.csv", *variables, *pairs, "--out", "pairs.release"),
-                "release, parities": ("release", "data.csv", *variables, *products, "--out", "sums.release"),
-                "fit, naive-mle": ("fit", "tables.release", "--method", "naive-mle", "--out", "fitted"),
+                "release, couplings": (
+                    "release",
+                    "data.csv",
+                    *variables,
+                    *pairs,
+                    "--out",
+                    "pairs.release",
+                ),
+                "release, parities": (
+                    "release",
+                    "data.csv",
+                    *variables,
+                    *products,
+                    "--out",
+                    "sums.release",
+                ),
+                "fit, naive-mle": (
+                    "fit",
+                    "tables.release",
+                    "--method",
+                    "naive-mle",
+                    "--out",
+                    "fitted",
+                ),
                 "fit, cgm": ("fit", "tables.release"),
                 "fit, noise-aware": ("fit", "tables.release", "--method", "noise-aware"),
                 "fit, parities": ("fit", "sums.release"),
@@ -294,14 +328,28 @@ def json_text() -> str:
                 "audit, tables": ("audit", "tables.release", "--runs", "1000"),
                 "audit, a mechanism": ("audit", "laplace", "--epsilon", "1", "--runs", "1000"),
                 "compare": (
-                    *("compare", "data.csv", *tables, "--epsilon", "9", "--seed", "1", "--out", "compared"),
+                    *(
+                        "compare",
+                        "data.csv",
+                        *tables,
+                        "--epsilon",
+                        "9",
+                        "--seed",
+                        "1",
+                        "--out",
+                        "compared",
+                    ),
                     *("--methods", "uniform", "mle", "naive-mle"),
                 ),
             }
             for title, arguments in commands.items():
                 found.append(_keys(title, _command(*arguments, "--json")))
-            found += [_keys(f"file {path}", path.read_text()) for path in sorted(Path().glob("*/*.json"))]
-            heads = {path: path.read_text().splitlines()[0] for path in sorted(Path().rglob("*/*.csv"))}
+            found += [
+                _keys(f"file {path}", path.read_text()) for path in sorted(Path().glob("*/*.json"))
+            ]
+            heads = {
+                path: path.read_text().splitlines()[0] for path in sorted(Path().rglob("*/*.csv"))
+            }
             found += [f"file {path}\n    {head}\n" for path, head in heads.items()]
         finally:
             os.chdir(here)
@@ -338,13 +386,20 @@ def forms_text() -> str:
             f"        {_plain(repr(each))}",
         ]
     lines.append("noise laws")
-    for law in (NoNoise(), *(kind(2.0) for kind in (DiscreteLaplace, Laplace, DiscreteGaussian, Gaussian))):
+    for law in (
+        NoNoise(),
+        *(kind(2.0) for kind in (DiscreteLaplace, Laplace, DiscreteGaussian, Gaussian)),
+    ):
         shown = f"discrete {law.is_discrete}, variance {law.variance:.12g}"
         lines.append(f"    {json.dumps(law.as_dict())} {_plain(repr(law))} {shown}")
     lines.append("mechanisms, as a provenance names them")
     for name in _names("bayesprivmrf.mechanisms"):
         held = getattr(mechanisms, name)
-        if isinstance(held, type) and issubclass(held, mechanisms.Mechanism) and not inspect.isabstract(held):
+        if (
+            isinstance(held, type)
+            and issubclass(held, mechanisms.Mechanism)
+            and not inspect.isabstract(held)
+        ):
             lines.append(f"    {held.__name__}, runs from a file: {held.runs_from_file}")
     published = _published(NoisyStatistics)
     lines += [f"    {published}", "a provenance", f"    {_plain(repr(Provenance(mechanism='M')))}"]

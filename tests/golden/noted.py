@@ -32,7 +32,10 @@ def noted(value: Any) -> Any:
         }
     if isinstance(value, np.ndarray):
         if value.size <= LONGEST:
-            return [each if isinstance(each, int | float) else repr(each) for each in value.ravel().tolist()]
+            return [
+                each if isinstance(each, int | float) else repr(each)
+                for each in value.ravel().tolist()
+            ]
         if value.dtype.kind == "f":
             return noted(np.concatenate([value.ravel()[: LONGEST - 1], [value.sum()]]))
         text = "\n".join(map(repr, value.ravel().tolist()))
@@ -76,7 +79,8 @@ def differences(kept: Any, now: Any, path: str = "", close: float = CLOSE) -> It
         if "interval of" in path:
             close = max(close, CLOSE_ENDS)
         if not (
-            math.isclose(kept, now, rel_tol=close, abs_tol=close) or (math.isnan(kept) and math.isnan(now))
+            math.isclose(kept, now, rel_tol=close, abs_tol=close)
+            or (math.isnan(kept) and math.isnan(now))
         ):
             yield f"{path}: {kept!r} is now {now!r}"
     elif type(kept) is not type(now) or kept != now:

@@ -69,7 +69,9 @@ def described(release: Any, path: Path) -> dict[str, Any]:
             found[name] = repr(getattr(release, name))
     for name in _LAWS:
         law = getattr(release, name, ())
-        if law != () and not callable(law):  # that of a network's estimate is simulated when it is asked for
+        if law != () and not callable(
+            law
+        ):  # that of a network's estimate is simulated when it is asked for
             found[name] = None if law is None else law.as_dict()
     for name in _ARRAYS:
         if hasattr(release, name):
@@ -95,7 +97,9 @@ def described(release: Any, path: Path) -> dict[str, Any]:
         found |= _statistics(release)
     tables = getattr(release, "statistics", None)
     if tables is not None and tables is not release and tables.kind == "noisy-statistics":
-        found["statistics"] = _statistics(release.statistics) | _model(release.statistics.specification)
+        found["statistics"] = _statistics(release.statistics) | _model(
+            release.statistics.specification
+        )
     if hasattr(release, "target"):
         found["target"] = repr(release.target)
     if hasattr(release, "sets"):

@@ -14,10 +14,15 @@ NAMES = sorted(EXPECTED["files"])
 
 # Until format version 3 an estimate's file had its kind before its nodes. The content is the same, and so is its
 # checksum, which sorts the keys; the text of the document is not.
-OTHER_ORDER = {name for name in NAMES if name.startswith("v2/") and not name.startswith("v2/later-")}
+OTHER_ORDER = {
+    name for name in NAMES if name.startswith("v2/") and not name.startswith("v2/later-")
+}
 
 # The first maps of models fitted to parities did not state the law of the total; what is read in them is "none".
-WITHOUT_TOTAL_LAW = {"v3/early-monomials-fitted.golden", "v3/early-monomials-fitted-bought-total.golden"}
+WITHOUT_TOTAL_LAW = {
+    "v3/early-monomials-fitted.golden",
+    "v3/early-monomials-fitted-bought-total.golden",
+}
 
 
 @pytest.fixture(scope="module", params=NAMES)

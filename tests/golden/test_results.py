@@ -11,7 +11,12 @@ import pytest
 from golden.make_results import EXPECTED, GROUPS, SLOW, processor
 from golden.noted import as_written, differences, machine
 
-SURE = ("formulation", "parameters", "log density", "slope")  # the same on every machine, whatever is drawn
+SURE = (
+    "formulation",
+    "parameters",
+    "log density",
+    "slope",
+)  # the same on every machine, whatever is drawn
 KEPT = json.loads(EXPECTED.read_text(encoding="utf-8"))
 
 
@@ -47,7 +52,9 @@ def without_chains_that_parted(kept, now):
     assert len(parted) <= len(kept) / 5
     for case in parted:
         for results in (kept, now):
-            found = results[case] if isinstance(results[case], dict) else {"formulation": results[case]}
+            found = (
+                results[case] if isinstance(results[case], dict) else {"formulation": results[case]}
+            )
             results[case] = {part: found.get(part) for part in SURE}
 
 

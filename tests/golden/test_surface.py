@@ -21,7 +21,9 @@ def test_the_surface_changes_only_where_that_is_meant(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         now = TEXTS[name]()
-    lines = difflib.unified_diff(kept.splitlines(), now.splitlines(), "kept", "now", lineterm="", n=1)
+    lines = difflib.unified_diff(
+        kept.splitlines(), now.splitlines(), "kept", "now", lineterm="", n=1
+    )
     found = "\n".join(lines)
     if found:
         pytest.fail(

@@ -23,7 +23,8 @@ WIDE_LOOP = specification(
     {name: list(range(4)) for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
 )
 LOOP = specification(
-    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1]}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1], "d": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
 )
 
 
@@ -68,7 +69,9 @@ def test_dual_e_step_maximises_the_published_objective(model, law):
     for _ in range(8):  # any other consistent table with total N, near or far, is no better
         other = 300 * tables_of(model, rng.dirichlet(np.ones(len(joint_states(model)))))
         for share in (1e-2, 1e-1, 0.5):
-            assert e_step_value(model, release, theta, best + share * (other - best)) <= value + 1e-3
+            assert (
+                e_step_value(model, release, theta, best + share * (other - best)) <= value + 1e-3
+            )
 
 
 def test_tilt_is_the_noises_score_where_the_residual_is_not_zero():
@@ -129,9 +132,13 @@ def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
     release = noisy_release(WIDE_LOOP, counts, Laplace(1000.0), rng, total=1_000_000)
     one = CGM(steps=1, stopping="none").fit(release)
     uniform = np.full(WIDE_LOOP.size, 1 / 16)
-    expected = np.sign(release.tables.flat / 1_000_000 - uniform) / 1000  # every cell is far from its count
+    expected = (
+        np.sign(release.tables.flat / 1_000_000 - uniform) / 1000
+    )  # every cell is far from its count
     evidence = gather(release)
-    step = e_step.dual_e_step(evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0)
+    step = e_step.dual_e_step(
+        evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0
+    )
     np.testing.assert_allclose(step.tilt, expected, atol=1e-12)
     assert np.abs(one.marginals.flat - uniform).max() > 1e-5
     fitted = CGM().fit(release)
@@ -181,7 +188,9 @@ def test_run_to_the_end_em_is_the_l1_projection_of_the_noisy_tables(seed):
     x = joint_states(CHAIN)
     vertices = np.array([tables_of(CHAIN, np.eye(len(x))[i]) for i in range(len(x))]).T
     size, states = vertices.shape
-    cost = np.concatenate([np.zeros(states), np.ones(size)])  # min sum u, |y - 300 V p| <= u, p in simplex
+    cost = np.concatenate(
+        [np.zeros(states), np.ones(size)]
+    )  # min sum u, |y - 300 V p| <= u, p in simplex
     above = np.block([[300 * vertices, -np.eye(size)], [-300 * vertices, -np.eye(size)]])
     optimum = linprog(
         cost,
@@ -231,7 +240,9 @@ def test_a_total_far_off_does_not_let_the_path_run_into_the_noise():
     for _ in range(5):
         counts, truth = simulated_counts(WIDE_LOOP, 1000, rng)
         noisy = noisy_release(WIDE_LOOP, counts, Laplace(60.0), rng)
-        release = NoisyStatistics.from_tables(WIDE_LOOP, dict(noisy.tables), noise=Laplace(60.0), total=450)
+        release = NoisyStatistics.from_tables(
+            WIDE_LOOP, dict(noisy.tables), noise=Laplace(60.0), total=450
+        )
         p = probabilities(WIDE_LOOP, truth)
         energies = _energies(WIDE_LOOP, CGM().fit(release).potentials.flat)
         kl = float(p @ (np.log(p) - energies + np.logaddexp.reduce(energies)))
@@ -244,7 +255,9 @@ def test_expected_residual_matches_simulation(scale):
     for sampling in (0.0, 1.0, 900.0):
         draws = rng.laplace(0, scale, 400_000) + np.sqrt(sampling) * rng.normal(size=400_000)
         error = np.abs(draws).std() / np.sqrt(draws.size)
-        value = float(discrepancy.expected_residual(np.array(scale), np.array(ABSOLUTE), np.array(sampling)))
+        value = float(
+            discrepancy.expected_residual(np.array(scale), np.array(ABSOLUTE), np.array(sampling))
+        )
         assert abs(np.abs(draws).mean() - value) < 4.5 * error  # two-sided level below 1e-5
     gaussian = float(discrepancy.expected_residual(np.array(3.0), np.array(SQUARE), np.array(16.0)))
     assert gaussian == pytest.approx(5 * np.sqrt(2 / np.pi))
@@ -310,9 +323,17 @@ def test_loopy_marginals_of_several_releases_go_by_the_models_own_factor_graph()
     counts, _ = simulated_counts(tree, 2000, rng, scale=1.5)
     releases = [noisy_release(tree, counts, Laplace(10.0), rng, total=2000) for _ in range(2)]
     exact = tree.tables(counts)
-    parts = [exact["b", "a"].ravel(), exact["b", "c"].sum(0), exact["d", "e"].sum(1), exact["d", "e"].sum(0)]
+    parts = [
+        exact["b", "a"].ravel(),
+        exact["b", "c"].sum(0),
+        exact["d", "e"].sum(1),
+        exact["d", "e"].sum(0),
+    ]
     releases.append(noisy_release(nested, np.concatenate(parts), Laplace(5.0), rng, total=2000))
-    for estimator, loopy in ((CGM(), CGM(inference="loopy")), (NaiveMLE(), NaiveMLE(inference="loopy"))):
+    for estimator, loopy in (
+        (CGM(), CGM(inference="loopy")),
+        (NaiveMLE(), NaiveMLE(inference="loopy")),
+    ):
         np.testing.assert_allclose(
             loopy.fit(releases).marginals.flat, estimator.fit(releases).marginals.flat, atol=5e-4
         )

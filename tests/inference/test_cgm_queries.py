@@ -42,12 +42,20 @@ def queries_of(model, kind):
     """Queries of one kind about a model."""
     first, clique = model.cliques[0][0], model.cliques[0]
     states = model.domain.states_of(first)
-    merged = {first: {"first": [states[0]], "others": states[1:]} if len(states) > 1 else {"all": states}}
+    merged = {
+        first: {"first": [states[0]], "others": states[1:]} if len(states) > 1 else {"all": states}
+    }
     cells = int(np.prod(model.shapes[0]))
     return {
-        "nested tables": [q.table(*reversed(clique)), *(q.table(v) for v in model.domain.variables)],
+        "nested tables": [
+            q.table(*reversed(clique)),
+            *(q.table(v) for v in model.domain.variables),
+        ],
         "coarsened": [q.coarsened(*clique, groups=merged), q.table(*model.cliques[-1])],
-        "weighted": [q.weighted(*clique, matrix=[np.arange(cells) - 1, np.ones(cells)]), q.table(first)],
+        "weighted": [
+            q.weighted(*clique, matrix=[np.arange(cells) - 1, np.ones(cells)]),
+            q.table(first),
+        ],
         "parities": [q.parities(2)],
         "pooled": [q.pooled(_alike(model)), q.table(first)],
     }[kind]
@@ -78,20 +86,31 @@ def by_solver(model, evidence, theta, total):
     def value(x):
         p, above = np.maximum(x[:states], 1e-300), x[states:]
         gap = (answers - seen @ p)[square] / scales[square]
-        loss = p @ np.log(p) - linear @ p + ((above / scales[absolute]).sum() + 0.5 * gap @ gap) / total
+        loss = (
+            p @ np.log(p)
+            - linear @ p
+            + ((above / scales[absolute]).sum() + 0.5 * gap @ gap) / total
+        )
         slope = np.log(p) + 1 - linear - (gap / scales[square]) @ seen[square] / total
         return loss, np.concatenate([slope, 1 / scales[absolute] / total])
 
     above = np.hstack([seen[absolute], np.eye(size)])
     below = np.hstack([-seen[absolute], np.eye(size)])
-    held = np.hstack([np.vstack([np.ones((1, states)), seen[exact]]), np.zeros((1 + int(exact.sum()), size))])
+    held = np.hstack(
+        [np.vstack([np.ones((1, states)), seen[exact]]), np.zeros((1 + int(exact.sum()), size))]
+    )
     left, sizes, right = np.linalg.svd(held, full_matrices=False)  # SLSQP takes no constraint twice
     kept = sizes > 1e-9 * sizes.max()
     held, wanted = right[kept], (left.T @ np.append(1.0, answers[exact]))[kept] / sizes[kept]
     constraints = [{"type": "eq", "fun": lambda x: held @ x - wanted, "jac": lambda x: held}]
     if size:
-        both, bound = np.vstack([above, below]), np.concatenate([answers[absolute], -answers[absolute]])
-        constraints.append({"type": "ineq", "fun": lambda x: both @ x - bound, "jac": lambda x: both})
+        both, bound = (
+            np.vstack([above, below]),
+            np.concatenate([answers[absolute], -answers[absolute]]),
+        )
+        constraints.append(
+            {"type": "ineq", "fun": lambda x: both @ x - bound, "jac": lambda x: both}
+        )
     begin = np.full(states, 1 / states)
     start = np.concatenate([begin, np.abs(answers - seen @ begin)[absolute] + 1.0])
     found = minimize(
@@ -158,7 +177,9 @@ def test_every_em_step_makes_the_noisy_answers_more_probable(law):
 def test_tables_asked_as_queries_give_what_the_plain_release_gives(name, law):
     model, rng = MODELS[name], np.random.default_rng(4)
     counts, _ = simulated_counts(model, 500, rng)
-    made = release(model, counts, [q.table(*c) for c in model.cliques], [law] * len(model.cliques), rng)
+    made = release(
+        model, counts, [q.table(*c) for c in model.cliques], [law] * len(model.cliques), rng
+    )
     plain = gather(made)
     assert plain.matrix is None
     bound = tuple(q.table(*clique).bind(model) for clique in model.cliques)
@@ -169,14 +190,18 @@ def test_tables_asked_as_queries_give_what_the_plain_release_gives(name, law):
     assert np.array_equal(one.tilt, other.tilt)
     assert np.array_equal(one.marginals, other.marginals)
     engine = plain.engine("exact")
-    measured = [discrepancy.Discrepancy(e, engine)(one.marginals, one.potentials) for e in (plain, asked)]
+    measured = [
+        discrepancy.Discrepancy(e, engine)(one.marginals, one.potentials) for e in (plain, asked)
+    ]
     assert measured[0] == pytest.approx(measured[1], rel=1e-12)
 
 
 def test_the_order_in_which_measurements_are_given_changes_nothing():
     made = all_kinds(CHAIN, np.random.default_rng(6))
     turned = NoisyStatistics.from_measurements(CHAIN, made.measurements[::-1])
-    one, other = (CGM(steps=40, stopping="none").fit(each).marginals.flat for each in (made, turned))
+    one, other = (
+        CGM(steps=40, stopping="none").fit(each).marginals.flat for each in (made, turned)
+    )
     assert np.abs(one - other).max() < 0.01 * 6 / 400
 
 
@@ -189,11 +214,21 @@ def test_a_measurement_taken_twice_is_one_of_twice_the_precision():
 
     def given(values, scale):
         parts = [values[:9], values[9:], parities.answers(values)]
-        return [Measurement(query, part, Gaussian(scale)) for query, part in zip(scopes, parts, strict=True)]
+        return [
+            Measurement(query, part, Gaussian(scale))
+            for query, part in zip(scopes, parts, strict=True)
+        ]
 
-    twice = NoisyStatistics.from_measurements(CHAIN, [*given(first, 8.0), *given(second, 8.0)], total=400)
-    merged = NoisyStatistics.from_measurements(CHAIN, given((first + second) / 2, 8 / np.sqrt(2)), total=400)
-    ends = [CGM(steps=30, stopping="none", acceleration=1.0).fit(e).marginals.flat for e in (twice, merged)]
+    twice = NoisyStatistics.from_measurements(
+        CHAIN, [*given(first, 8.0), *given(second, 8.0)], total=400
+    )
+    merged = NoisyStatistics.from_measurements(
+        CHAIN, given((first + second) / 2, 8 / np.sqrt(2)), total=400
+    )
+    ends = [
+        CGM(steps=30, stopping="none", acceleration=1.0).fit(e).marginals.flat
+        for e in (twice, merged)
+    ]
     assert np.abs(ends[0] - ends[1]).max() < 2e-4
 
 
@@ -202,7 +237,11 @@ def test_nested_tables_say_more_than_the_coarser_ones_alone():
     for _ in range(12):
         counts, truth = simulated_counts(CHAIN, 400, rng)
         coarse = [q.table("a"), q.table("b"), q.table("c")]
-        queries = [*coarse, q.coarsened("a", "b", a={"u": ["u"], "else": ["v", "w"]}), q.table("b", "c")]
+        queries = [
+            *coarse,
+            q.coarsened("a", "b", a={"u": ["u"], "else": ["v", "w"]}),
+            q.table("b", "c"),
+        ]
         made = release(CHAIN, counts, queries, [Laplace(6.0)] * 5, rng)
         alone = NoisyStatistics.from_measurements(CHAIN, made.measurements[:3])
         expected = tables_of(CHAIN, probabilities(CHAIN, truth))

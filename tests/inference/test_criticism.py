@@ -50,10 +50,14 @@ def fitted(estimator, releases, **settings):
 
 @pytest.mark.parametrize("name", ["NaiveMLE", "NoiseAwareMAP", "LatentCounts"])
 def test_transitions_that_change_contradict_one_matrix_for_all_steps(name):
-    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    estimator, settings = (
+        (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    )
     found, told = fitted(estimator, panel(changes=True), **settings)
     assert found.status is Status.NOT_TRUSTED
-    (problem,) = [each for each in found.problems if "contradicts the model (shared transitions)" in each]
+    (problem,) = [
+        each for each in found.problems if "contradicts the model (shared transitions)" in each
+    ]
     assert told == [f"{problem}. The fit is not trusted."]
     assert re.search(r"most of all measurement [1-5], of \(x[1-5], x[2-6]\)", problem)
     assert found.stats["misfit"] > 4
@@ -114,7 +118,9 @@ def test_the_predictive_check_compares_with_what_the_model_predicts():
     for changes, is_small in ((True, True), (False, False)):
         posterior, _ = fitted(bpm.LatentCounts(), panel(changes), **SHORT)
         steps = posterior.predictive_check(rng=1)
-        assert (steps["p_value"] > 0.05).all()  # latent counts follow the release, right model or not
+        assert (
+            steps["p_value"] > 0.05
+        ).all()  # latent counts follow the release, right model or not
         assert (steps["model_p_value"].min() < 0.02) == is_small
     # Pearson's statistic of a table with nine cells that add up to N
     assert steps["model_replicated"].to_numpy() == pytest.approx(9.0, rel=0.2)
@@ -123,7 +129,9 @@ def test_the_predictive_check_compares_with_what_the_model_predicts():
 @pytest.mark.parametrize("name", [*POINT, "LatentCounts"])
 def test_waves_of_different_populations_contradict_one_model(name):
     network = bpm.declare({"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
-    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    estimator, settings = (
+        (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    )
     other = [[50.0, 150.0], [457.0, 343.0]]
     same = [[102.0, 305.0], [196.0, 147.0]]
     for second, is_told in ((other, True), (same, False)):
@@ -141,7 +149,9 @@ def test_waves_of_different_populations_contradict_one_model(name):
 def test_the_measurement_that_fits_worst_is_named(name):
     """One of five steps differs from the others."""
     network = bpm.markov_chain(STATES, 6)
-    law = np.outer([0.5, 0.3, 0.2], [0.5, 0.3, 0.2]) + 0.08 * np.array([[2, -1, -1], [-1, 1, 0], [-1, 0, 1]])
+    law = np.outer([0.5, 0.3, 0.2], [0.5, 0.3, 0.2]) + 0.08 * np.array(
+        [[2, -1, -1], [-1, 1, 0], [-1, 0, 1]]
+    )
     odd = np.outer([0.5, 0.3, 0.2], [0.5, 0.3, 0.2])
     rng, given = np.random.default_rng(2), []
     for t, pair in enumerate(pairwise(TIMES)):
@@ -164,7 +174,8 @@ def test_right_models_are_accused_no_more_often_than_the_level_says(share):
         given = [
             Measurement(
                 q.table(*pair),
-                np.bincount(3 * codes[t] + codes[t + 1], minlength=9) + np.rint(rng.laplace(0, 3.0, 9)),
+                np.bincount(3 * codes[t] + codes[t + 1], minlength=9)
+                + np.rint(rng.laplace(0, 3.0, 9)),
                 Laplace(3.0),
             )
             for t, pair in enumerate(pairwise(TIMES))
@@ -219,10 +230,14 @@ def test_the_posterior_of_1e12_private_records_is_as_wide_as_sampling_makes_it()
     assert ((counts["upper"] - counts["lower"]) < 12).all()
 
 
-@pytest.mark.parametrize("estimator", [*POINT.values(), bpm.LatentCounts()], ids=[*POINT, "LatentCounts"])
+@pytest.mark.parametrize(
+    "estimator", [*POINT.values(), bpm.LatentCounts()], ids=[*POINT, "LatentCounts"]
+)
 def test_more_records_than_are_fitted_are_refused(estimator):
     network = bpm.declare({"a": [0, 1]}, cliques=[("a",)])
-    release = NoisyStatistics.from_tables(network, {("a",): np.array([1e12, 1e12])}, noise=Laplace(1.0))
+    release = NoisyStatistics.from_tables(
+        network, {("a",): np.array([1e12, 1e12])}, noise=Laplace(1.0)
+    )
     with pytest.raises(ModelError, match="at most 1,000,000,000,000 records, got about 2e\\+12"):
         estimator.fit(release)
 
@@ -234,12 +249,16 @@ def rare(scale, people, seed=1):
     now, sums = rng.choice(6, people), np.zeros((6, 6))
     first = np.bincount(now, minlength=6)
     for _ in range(steps - 1):
-        later = np.minimum((rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), 5)
+        later = np.minimum(
+            (rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), 5
+        )
         np.add.at(sums, (now, later), 1)
         now = later
     network = bpm.markov_chain(states, steps, share="transitions")
     law = Laplace(scale)
-    values = [counts + np.rint(rng.laplace(0, scale, counts.size)) for counts in (first, sums.ravel())]
+    values = [
+        counts + np.rint(rng.laplace(0, scale, counts.size)) for counts in (first, sums.ravel())
+    ]
     asked = (q.table("x1"), q.pooled([(f"x{t}", f"x{t + 1}") for t in range(1, steps)]))
     given = [Measurement(query, own, law) for query, own in zip(asked, values, strict=True)]
     return NoisyStatistics.from_measurements(network, given), matrix
@@ -265,7 +284,11 @@ def test_transitions_that_noise_hides_are_told_from_those_of_few_people():
     solution = bpm.NoiseAwareMAP().fit(release)
     assert solution.status is Status.CONVERGED
     frame = sequences.transition_matrix(solution, prob=0.9)
-    assert solution.stats["hidden_transitions"] == frame["note"].str.contains("the noise hides it").sum() > 0
+    assert (
+        solution.stats["hidden_transitions"]
+        == frame["note"].str.contains("the noise hides it").sum()
+        > 0
+    )
     assert (frame["status"] != "doubtful").any()
     with pytest.warns(NoiseWarning, match="the noise hides .* of 36 transitions"):
         drowned = bpm.NoiseAwareMAP().fit(rare(80.0, 300)[0])
@@ -282,7 +305,9 @@ def test_transitions_that_noise_drives_to_zero_are_fitted_in_few_rounds():
     noisy = np.bincount(now, minlength=states) + np.rint(rng.laplace(0, 20.0, states))
     given.append(Measurement(q.table("x1"), noisy, law))
     for step in range(1, 11):
-        later = np.minimum((rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), states - 1)
+        later = np.minimum(
+            (rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), states - 1
+        )
         counts = np.bincount(states * now + later, minlength=states**2)
         noisy = counts + np.rint(rng.laplace(0, 20.0, states**2))
         given.append(Measurement(q.table(f"x{step}", f"x{step + 1}"), noisy, law))
@@ -301,7 +326,11 @@ TRIANGLE = bpm.declare({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c"), ("a"
 def triangle(tables, law, seed):
     """Noisy tables of the three pairs."""
     rng = np.random.default_rng(seed)
-    noise = rng.laplace(0, 2.0, (3, 2, 2)) if law.kernel == "absolute" else rng.normal(0, 2.0, (3, 2, 2))
+    noise = (
+        rng.laplace(0, 2.0, (3, 2, 2))
+        if law.kernel == "absolute"
+        else rng.normal(0, 2.0, (3, 2, 2))
+    )
     noisy = np.asarray(tables) + np.rint(noise)
     tables = dict(zip((("a", "b"), ("b", "c"), ("a", "c")), noisy, strict=True))
     return NoisyStatistics.from_tables(TRIANGLE, tables, noise=law)
@@ -311,7 +340,9 @@ def triangle(tables, law, seed):
 @pytest.mark.parametrize("name", [*POINT, "LatentCounts"])
 def test_pair_tables_that_no_distribution_has_contradict_free_potentials(name, law):
     """Of three variables with two states at most two pairs differ: 90 % of the records cannot differ in all pairs."""
-    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    estimator, settings = (
+        (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    )
     differ, alike = [[50.0, 450.0], [450.0, 50.0]], [[300.0, 200.0], [200.0, 300.0]]
     found, told = fitted(estimator, triangle([differ, differ, differ], law, 1), **settings)
     assert found.status is Status.NOT_TRUSTED

@@ -17,7 +17,9 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 PAIR = declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
 CHAIN = declare({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
 THREE = declare({"a": ["x", "y", "z"], "b": [0, 1]}, [("a", "b")])
-TIED = declare({v: [0, 1] for v in "abc"}, [("a",), ("a", "b"), ("b", "c")], tied=[[("a", "b"), ("b", "c")]])
+TIED = declare(
+    {v: [0, 1] for v in "abc"}, [("a",), ("a", "b"), ("b", "c")], tied=[[("a", "b"), ("b", "c")]]
+)
 ROWS = markov_chain([0, 1], 3, share="transitions", names=["a", "b", "c"])
 GROUPS = coarsened("a", a={"xy": ["x", "y"], "z": ["z"]})
 LONG = [[500.0, 500.0], [5.0, 5.0]]
@@ -90,7 +92,10 @@ def test_tables_that_contradict_each_other_are_not_trusted_and_others_are(case, 
 def test_restricted_models_are_told_of_the_margin(network, estimator):
     if network is ROWS and isinstance(estimator, CGM):
         pytest.skip("CGM fits potentials alone")
-    held = {("a", "b"): [[400.0, 100.0], [100.0, 400.0]], ("b", "c"): [[10.0, 100.0], [490.0, 400.0]]}
+    held = {
+        ("a", "b"): [[400.0, 100.0], [100.0, 400.0]],
+        ("b", "c"): [[10.0, 100.0], [490.0, 400.0]],
+    }
     first = {("a",): [500.0, 500.0]} if network is TIED else {}
     found, said = fitted(estimator, tables(network, first | held))
     assert found.status is Status.NOT_TRUSTED
@@ -107,7 +112,9 @@ def test_loopy_estimates_are_told_too(estimator):
 def test_waves_are_not_of_the_same_people():
     other = tables(CHAIN, {("a", "b"): [[5.0, 5], [500, 500]], ("b", "c"): [[5.0, 500], [5, 500]]})
     _, said = fitted(NaiveMLE(), [cliques(0.0), other], "waves")
-    assert ["fit each wave apart" in text for text, _ in said] == [True]  # no margin of theirs disagrees
+    assert ["fit each wave apart" in text for text, _ in said] == [
+        True
+    ]  # no margin of theirs disagrees
 
 
 def test_quick_intervals_about_contradicted_tables_are_not_trusted():
@@ -125,13 +132,17 @@ def test_the_warning_names_the_two_measurements_that_contradict_each_other(apart
     values = [[500.0, 500, 5, 5], [260.0, 240, 255, 255], [5.0, 5, 500, 500]]
     scopes = [("a", "b"), ("b", "c"), ("b", "a")]
     given = [
-        Measurement(table(*scope), np.array(v), Laplace(1.0)) for scope, v in zip(scopes, values, strict=True)
+        Measurement(table(*scope), np.array(v), Laplace(1.0))
+        for scope, v in zip(scopes, values, strict=True)
     ]
     parts = [given[:2], given[2:]] if apart else [given]
     releases = [NoisyStatistics.from_measurements(CHAIN, part) for part in parts]
     _, said = fitted(estimator, releases)
     (text,) = [text for text, _ in said if "disagree" in text]
-    assert "most of all measurement 1, of (a, b) and measurement 3, of (b, a) (tail probability" in text
+    assert (
+        "most of all measurement 1, of (a, b) and measurement 3, of (b, a) (tail probability"
+        in text
+    )
 
 
 def test_one_table_alone_contradicts_nothing():
@@ -206,7 +217,10 @@ def test_next_to_no_noise_beside_much_is_no_contradiction_in_a_margin(seed):
     rng, small, large = np.random.default_rng(seed), DiscreteLaplace(1 / 28), DiscreteLaplace(40.0)
     network = declare({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c")])
     counts = rng.multinomial(20_000, np.full(12, 1 / 12)).reshape(2, 3, 2)
-    values = {("a", "b"): counts.sum(axis=2), ("b", "c"): counts.sum(axis=0) + large.draw((3, 2), rng)}
+    values = {
+        ("a", "b"): counts.sum(axis=2),
+        ("b", "c"): counts.sum(axis=0) + large.draw((3, 2), rng),
+    }
     fit = NaiveMLE().fit(tables(network, values, {("a", "b"): small, ("b", "c"): large}))
     assert fit.status is Status.CONVERGED
     assert fit.stats["margin_tail"] > 1e-3
@@ -217,7 +231,9 @@ def test_next_to_no_noise_beside_much_is_no_contradiction_in_answers():
     measured = [
         Measurement(table("a"), np.array([15_000, 5_003, 1_001]), DiscreteGaussian(0.09)),
         Measurement(
-            table("a", "b"), np.array([8_000, 7_020, 2_490, 2_517, 510, 480]), DiscreteGaussian(10.0)
+            table("a", "b"),
+            np.array([8_000, 7_020, 2_490, 2_517, 510, 480]),
+            DiscreteGaussian(10.0),
         ),
         Measurement(GROUPS, np.array([20_012, 985]), DiscreteGaussian(10.0)),
     ]

@@ -46,10 +46,14 @@ def test_guarantees_of_other_neighbours_or_units_are_fitted_jointly_and_the_resu
     data = pd.DataFrame({"a": [0, 1, 1] * 2000, "b": [2, 0, 1] * 2000})
     one, same = (LaplaceStatistics(epsilon=0.5).release(model, data, rng=seed) for seed in (1, 2))
     other = LaplaceStatistics(epsilon=0.5, adjacency="replace-one").release(model, data, rng=3)
-    public = NoisyStatistics.from_tables(model, {("a", "b"): one.tables["a", "b"] + 1}, noise=Laplace(1.0))
+    public = NoisyStatistics.from_tables(
+        model, {("a", "b"): one.tables["a", "b"] + 1}, noise=Laplace(1.0)
+    )
     for releases in (one, [one, same], [one, public]):
         assert "guarantees" not in NaiveMLE().fit(releases).stats  # warnings are errors here
-    with pytest.warns(GuaranteeWarning, match="do not add up: .*add-or-remove-one.*replace-one") as caught:
+    with pytest.warns(
+        GuaranteeWarning, match="do not add up: .*add-or-remove-one.*replace-one"
+    ) as caught:
         solution = NaiveMLE().fit([one, other])
     assert caught[0].filename == __file__
     assert "do not add up" in repr(solution)

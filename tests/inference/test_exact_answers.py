@@ -45,7 +45,9 @@ def invariants(model, kind):
     }[kind]
 
 
-@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"])
+@pytest.mark.parametrize(
+    "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"]
+)
 @pytest.mark.parametrize("kind", ["table", "nested", "weighted", "parities", "pooled"])
 @pytest.mark.parametrize("name", MODELS)
 def test_an_estimate_gives_answers_without_noise_back(name, kind, estimator):
@@ -63,7 +65,9 @@ def test_an_estimate_gives_answers_without_noise_back(name, kind, estimator):
     assert solution.status in ("converged", "stopped early", "iteration limit")
 
 
-@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"])
+@pytest.mark.parametrize(
+    "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"]
+)
 def test_with_impossible_cells_and_another_law_too(estimator):
     counts, _ = simulated_counts(ZEROS, 400, np.random.default_rng(4), scale=0.5)
     made = release(ZEROS, counts, [q.table("b"), q.table("a", "c")], [q.parities(2)], Gaussian(9.0))
@@ -83,8 +87,12 @@ def test_least_squares_meets_constraints_and_is_the_limit_of_ever_less_noise():
     shown = evidence.gathered(found.counts)
     assert np.abs(shown - evidence.noisy_counts)[evidence.is_exact].max() < 1e-8
     values = made.measurements
-    near = [Measurement(each.query, each.values, Gaussian(1e-4)) for each in values[:3]] + list(values[3:])
-    limit = least_squares.least_squares(gather(NoisyStatistics.from_measurements(CYCLE, near, total=400)))
+    near = [Measurement(each.query, each.values, Gaussian(1e-4)) for each in values[:3]] + list(
+        values[3:]
+    )
+    limit = least_squares.least_squares(
+        gather(NoisyStatistics.from_measurements(CYCLE, near, total=400))
+    )
     assert np.allclose(found.counts, limit.counts, atol=1e-4)
     assert np.allclose(found.variances, limit.variances, atol=1e-4)
     given = Effects.of(CYCLE.cardinalities, CYCLE.scopes), *least_squares.noisy_rows(evidence)
@@ -128,7 +136,10 @@ def test_answers_without_noise_tell_the_number_of_records_together():
         ([(q.weighted("a", matrix=[[1, 1]]), [123])], 200),
         ([(q.table("a"), [223, -23])], None),
         (
-            [(q.table("a", "b"), [1, 2, 3, 4, 5, 6]), (q.coarsened("b", b={"u": [2, 1], "v": [0]}), [13, 8])],
+            [
+                (q.table("a", "b"), [1, 2, 3, 4, 5, 6]),
+                (q.coarsened("b", b={"u": [2, 1], "v": [0]}), [13, 8]),
+            ],
             None,
         ),
     ],

@@ -109,7 +109,9 @@ def chain_release(measured, share="transitions"):
 @pytest.mark.parametrize("share", ["transitions", "potentials"])
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_rows_say_that_they_rest_on_what_the_steps_share_unless_their_own_table_was_measured(share):
-    said = {"transitions": "one transition matrix for all steps", "potentials": "tied potentials"}[share]
+    said = {"transitions": "one transition matrix for all steps", "potentials": "tied potentials"}[
+        share
+    ]
     fit = bpm.NoiseAwareMAP().fit(chain_release([("x3", "x4")], share))
     assert any(said in sentence.lower() for sentence in fit.assumptions)
     assert fit.assumptions[-1] == "The records are a simple random sample of the population."
@@ -131,12 +133,19 @@ def test_no_interval_is_better_than_its_fit():
     network = bpm.markov_chain(["a", "b"], 4, share="transitions")
     steps = [(f"x{t}", f"x{t + 1}") for t in range(1, 4)]
     tables = [[[500.0, 100], [100, 300]], [[100.0, 500], [300, 100]], [[350.0, 50], [50, 550]]]
-    given_ = [Measurement(q.table(*s), np.ravel(t), Laplace(1.0)) for s, t in zip(steps, tables, strict=True)]
+    given_ = [
+        Measurement(q.table(*s), np.ravel(t), Laplace(1.0))
+        for s, t in zip(steps, tables, strict=True)
+    ]
     with pytest.warns(UserWarning, match="not trusted"):
         fit = bpm.NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given_))
     assert fit.status is Status.NOT_TRUSTED
     assert fit.problems
-    for frame in (fit.interval(["x2"]), fit.interval(q.pooled(steps)), sequences.transition_matrix(fit)):
+    for frame in (
+        fit.interval(["x2"]),
+        fit.interval(q.pooled(steps)),
+        sequences.transition_matrix(fit),
+    ):
         assert (frame["status"] == "not trusted").all()
 
 
@@ -151,14 +160,18 @@ def test_every_kind_of_result_states_its_problems_and_what_it_rests_on():
         fit = estimator.fit(release)
         assert fit.assumptions == expected
         assert all(isinstance(sentence, str) for sentence in fit.problems)
-    learned = SelectMeasure(rho=1.0).release(bpm.declare({key: [0, 1] for key in names}), data, rng=1)
+    learned = SelectMeasure(rho=1.0).release(
+        bpm.declare({key: [0, 1] for key in names}), data, rng=1
+    )
     assert learned.assumptions[-1] == expected[-1]
     assert learned.assumptions == learned.solution.assumptions
     assert learned.problems == learned.solution.problems
 
 
 def test_a_quantity_has_a_frame_with_the_columns_and_marks_of_intervals():
-    network = bpm.declare({"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    network = bpm.declare(
+        {"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}, [("a", "b"), ("b", "c")]
+    )
     rng = np.random.default_rng(1)
     data = pd.DataFrame({name: rng.choice(network.states[name], 600) for name in "abc"})
     release = LaplaceStatistics(epsilon=1.0).release(network, data, rng=1)
@@ -170,7 +183,10 @@ def test_a_quantity_has_a_frame_with_the_columns_and_marks_of_intervals():
     numbers = ["estimate", "lower", "upper"]
     assert table[numbers].to_numpy() == pytest.approx(expected[numbers].to_numpy(), abs=0.02)
     assert table["note"].str.startswith("simulated;").all()
-    assert set(table["status"]) <= {"model", "prior"}  # the function might depend on a and c given b
+    assert set(table["status"]) <= {
+        "model",
+        "prior",
+    }  # the function might depend on a and c given b
     number = posterior.quantity(lambda draw: float(draw.marginal(["a"])[0]))
     assert list(number.frame.index) == ["value"]
     assert (number.status, number.note) == tuple(number.frame.loc["value", ["status", "note"]])

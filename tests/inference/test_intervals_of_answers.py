@@ -7,7 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from inference.conftest import noisy_release, probabilities, simulated_counts, specification, tables_of
+from inference.conftest import (
+    noisy_release,
+    probabilities,
+    simulated_counts,
+    specification,
+    tables_of,
+)
 from scipy.stats import norm
 
 import bayesprivmrf as bpm
@@ -43,9 +49,14 @@ def fitted():
 @pytest.mark.parametrize("scope", [("a", "b"), ("b", "a"), (0,), ("alone",)])
 def test_a_table_has_the_intervals_of_its_variables(fitted, scope):
     asked, known = fitted.interval(q.table(*scope)), fitted.interval(list(scope))
-    assert asked[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), rel=1e-9, abs=1e-12)
+    assert asked[NUMBERS].to_numpy() == pytest.approx(
+        known[NUMBERS].to_numpy(), rel=1e-9, abs=1e-12
+    )
     assert asked.index.name == "answer"
-    assert asked[["status", "note"]].to_numpy().tolist() == known[["status", "note"]].to_numpy().tolist()
+    assert (
+        asked[["status", "note"]].to_numpy().tolist()
+        == known[["status", "note"]].to_numpy().tolist()
+    )
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
@@ -58,9 +69,9 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
         )
 
     moves = step * np.eye(mode.coordinates.size)
-    slopes = np.array([answers(mode.coordinates + m) - answers(mode.coordinates - m) for m in moves]) / (
-        2 * step
-    )
+    slopes = np.array(
+        [answers(mode.coordinates + m) - answers(mode.coordinates - m) for m in moves]
+    ) / (2 * step)
     deviations = np.sqrt(np.einsum("ki,kl,li->i", slopes, coordinate_covariance(mode), slopes))
     frame = fitted.interval(query, prob=0.8)
     estimate = frame["estimate"].to_numpy()
@@ -77,7 +88,9 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
 
 
 def test_what_every_record_answers_alike_is_known(fitted):
-    frame = fitted.interval(q.weighted("a", matrix=[[1, 1, 1], [0, 1, 2]], labels=["records", "mean"]))
+    frame = fitted.interval(
+        q.weighted("a", matrix=[[1, 1, 1], [0, 1, 2]], labels=["records", "mean"])
+    )
     assert frame.loc["records", NUMBERS].to_numpy(float) == pytest.approx([1, 1, 1])
     assert 0 < frame["lower"]["mean"] < frame["estimate"]["mean"] < frame["upper"]["mean"] < 2
 
@@ -97,7 +110,9 @@ def test_large_models_have_the_sampling_of_a_model_without_constraints(fitted, q
 def test_loopy_inference_answers_as_exact_inference_does_on_a_tree():
     tree = specification({"a": [0, 1], "b": [2, 0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
     rng = np.random.default_rng(4)
-    release = noisy_release(tree, simulated_counts(tree, 2_000, rng, scale=0.6)[0], Laplace(8.0), rng)
+    release = noisy_release(
+        tree, simulated_counts(tree, 2_000, rng, scale=0.6)[0], Laplace(8.0), rng
+    )
     fits = (NoiseAwareMAP(inference=name).fit(release) for name in ("exact", "loopy"))
     exact, loopy = (fit.interval(q.parities(2))[NUMBERS].to_numpy() for fit in fits)
     assert loopy == pytest.approx(exact, abs=2e-3)
@@ -109,7 +124,9 @@ def test_what_cannot_be_asked_is_refused_with_the_remedy(fitted):
     with pytest.raises(ModelError, match=r"the declared variables are .*\.$") as unknown:
         fitted.interval(q.table("zz"))
     assert "together" not in str(unknown.value)
-    with pytest.raises(ModelError, match="that no clique holds together, `interval` takes the variables"):
+    with pytest.raises(
+        ModelError, match="that no clique holds together, `interval` takes the variables"
+    ):
         fitted.interval(q.table("a", "e"))
 
 
@@ -141,7 +158,9 @@ def test_a_chain_of_one_transition_matrix_answers_too():
     assert pooled["estimate"].to_numpy() == pytest.approx(
         sum(fit.marginal(list(pair)).values.ravel() for pair in pairs)
     )
-    widths = [np.ptp(fit.interval(list(pair))[["lower", "upper"]].to_numpy(), axis=1) for pair in pairs]
+    widths = [
+        np.ptp(fit.interval(list(pair))[["lower", "upper"]].to_numpy(), axis=1) for pair in pairs
+    ]
     assert (np.ptp(pooled[["lower", "upper"]].to_numpy(), axis=1) < sum(widths) + 1e-12).all()
 
 

@@ -14,7 +14,9 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 STATES = {"a": [0, 1], "b": ["x", "y", "z"], "d": [0, 1], "c": [1, 0]}
 UNION = specification(STATES, [("a", "b"), ("b", "c"), ("c", "d")])
 FIRST = specification({v: STATES[v] for v in "ab"}, [("a", "b")])
-SECOND = specification({v: STATES[v] for v in "dcb"}, [("b", "c"), ("c", "d")])  # another order of variables
+SECOND = specification(
+    {v: STATES[v] for v in "dcb"}, [("b", "c"), ("c", "d")]
+)  # another order of variables
 COUNTS, _ = simulated_counts(UNION, 600, np.random.default_rng(2))
 
 
@@ -35,7 +37,9 @@ def alone(states):
     return noisy(model, 400 / model.size + np.arange(model.size), q.table(*states))
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # twenty draws are not mixed
 @pytest.mark.parametrize(
     "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP(), LatentCounts()], ids=lambda each: each.method
 )
@@ -45,7 +49,9 @@ def test_releases_with_different_variables_are_one_release_of_the_union(estimato
         noisy(SECOND, COUNTS[6:], *(q.table(*c) for c in SECOND.cliques)),
     ]
     given = [each for release in apart for each in release.measurements]
-    settings = {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if "posterior" in estimator.method else {}
+    settings = (
+        {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if "posterior" in estimator.method else {}
+    )
     joint = estimator.fit(apart, **settings)
     assert joint.specification == UNION
     same = estimator.fit(NoisyStatistics.from_measurements(UNION, given), **settings)
@@ -60,16 +66,24 @@ def test_answers_to_queries_are_those_of_the_model_that_was_asked():
     """Parities of "all pairs" are of the pairs that each release declared, and not of the union's."""
     apart = [noisy(FIRST, COUNTS[:6], q.parities(2)), noisy(SECOND, COUNTS[6:], q.parities(2))]
     exact = np.concatenate(
-        [q.parities(2).bind(FIRST).answers(COUNTS[:6]), q.parities(2).bind(SECOND).answers(COUNTS[6:])]
+        [
+            q.parities(2).bind(FIRST).answers(COUNTS[:6]),
+            q.parities(2).bind(SECOND).answers(COUNTS[6:]),
+        ]
     )
     np.testing.assert_allclose(gather(apart).gathered(COUNTS), exact)
 
 
 def test_a_clique_of_one_release_may_lie_inside_that_of_another():
     model = specification({"c": [1, 0], "b": ["x", "y", "z"], "d": [0, 1]}, [("c", "b", "d")])
-    inside = noisy(FIRST, COUNTS[:6], q.table("a", "b")), noisy(SECOND, COUNTS[6:], q.table("b", "c"))
+    inside = (
+        noisy(FIRST, COUNTS[:6], q.table("a", "b")),
+        noisy(SECOND, COUNTS[6:], q.table("b", "c")),
+    )
     of_b_and_c = COUNTS[6:12].reshape(3, 2)
-    larger = noisy(model, np.repeat(of_b_and_c.T.ravel() / 2, 2), q.table("c", "b", "d"))  # the same people
+    larger = noisy(
+        model, np.repeat(of_b_and_c.T.ravel() / 2, 2), q.table("c", "b", "d")
+    )  # the same people
     joint = gather([*inside, larger])
     assert joint.specification.cliques == (("a", "b"), ("c", "b", "d"))
     assert np.isfinite(NaiveMLE().fit([*inside, larger]).marginals.flat).all()
@@ -101,7 +115,9 @@ def test_shared_potentials_are_those_of_every_release():
     first = chain.domain.variables[0]
     more = specification({first: ["n", "y"], "sex": ["f", "m"]}, [(first, "sex")])
     other = noisy(more, np.array([80.0, 90, 110, 120]), q.table(first, "sex"))
-    with pytest.raises(ModelError, match="declare the same ties, scores and levels for every release"):
+    with pytest.raises(
+        ModelError, match="declare the same ties, scores and levels for every release"
+    ):
         gather([whole, other])
 
 

@@ -11,7 +11,9 @@ EVEN = (np.arange(4000) + 0.5) / 4000  # probabilities of evenly spread draws
 
 
 def limits(values, ends=(0.0, 1.0), **settings):
-    lower, upper = limits_of_draws(np.asarray(values, float).reshape(1, -1, 1), PROB, ends, **settings)
+    lower, upper = limits_of_draws(
+        np.asarray(values, float).reshape(1, -1, 1), PROB, ends, **settings
+    )
     return lower.item(), upper.item()
 
 
@@ -37,10 +39,14 @@ def test_draws_far_from_the_ends_have_equal_tails(ends):
 def test_limits_move_continuously_from_two_sided_to_one_sided_as_a_cell_empties():
     means = np.linspace(0.06, -0.02, 201)
     found = np.array([limits(cut_off(mean)) for mean in means])
-    assert np.abs(np.diff(found, axis=0)).max() < 2.4e-3  # six times as far as the distribution moves
+    assert (
+        np.abs(np.diff(found, axis=0)).max() < 2.4e-3
+    )  # six times as far as the distribution moves
     assert found[0] == pytest.approx(np.quantile(cut_off(means[0]), [0.05, 0.95]))
     assert (found[means < 0.01, 0] == 0).all()
-    by_error = np.array([standard_limits(np.array(m / 0.01), np.array(np.inf), PROB) for m in means])
+    by_error = np.array(
+        [standard_limits(np.array(m / 0.01), np.array(np.inf), PROB) for m in means]
+    )
     assert (by_error[means < 0.0133, 0] == -np.inf).all()  # where Φ(d) is below 1 / 1.1
     assert by_error[means < 0.0133, 1] == pytest.approx(norm.ppf(0.9))
     assert by_error[0] == pytest.approx(norm.ppf([0.05, 0.95]), abs=1e-5)
@@ -53,7 +59,11 @@ def test_every_interval_holds_its_probability_and_a_mirrored_one_mirrors():
         draws = rng.beta(*shape, size=2000)
         lower, upper = limits(draws)
         held = ((lower <= draws) & (draws <= upper)).mean()
-        assert PROB - 2e-3 < held < 1.0 + 2e-3 if shape == (0.3, 0.3) else PROB - 2e-3 < held < 0.95 + 2e-3
+        assert (
+            PROB - 2e-3 < held < 1.0 + 2e-3
+            if shape == (0.3, 0.3)
+            else PROB - 2e-3 < held < 0.95 + 2e-3
+        )
         assert limits(1 - draws) == pytest.approx((1 - upper, 1 - lower), abs=1e-12)
 
 
@@ -73,10 +83,14 @@ def test_limits_of_counts_are_whole_and_those_of_equal_tails_away_from_the_ends(
 def test_limits_about_a_count_under_a_flat_prior_hold_it_wherever_it_is(noise, truth):
     """0.89 at least, where equal tails hold a true 0 never: draws of the posterior of a count y with known noise."""
     rng = np.random.default_rng(5)
-    y = truth + (noise.rvs(400, random_state=rng) if noise.dist.name == "norm" else rng.laplace(size=400))
+    y = truth + (
+        noise.rvs(400, random_state=rng) if noise.dist.name == "norm" else rng.laplace(size=400)
+    )
     grid = np.linspace(0, 30, 3001)
     log_density = (
-        -np.abs(grid - y[:, None]) if noise.dist.name == "expon" else -((grid - y[:, None]) ** 2) / 2
+        -np.abs(grid - y[:, None])
+        if noise.dist.name == "expon"
+        else -((grid - y[:, None]) ** 2) / 2
     )
     density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
     share = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)

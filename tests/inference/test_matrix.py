@@ -48,7 +48,9 @@ def test_the_matrix_holds_every_estimator():
     assert kinds == {NaiveMLE, CGM, NoiseAwareMAP, LatentCounts}
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # ten draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # ten draws are not mixed
 @pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
 @pytest.mark.parametrize("kind", QUERIES)
 @pytest.mark.parametrize("name", ESTIMATORS)
@@ -77,7 +79,9 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
     assert np.abs(answers - given[0].values).max() < near
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # ten draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # ten draws are not mixed
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.ConsistencyWarning"
 )  # the records follow no such chain

@@ -81,7 +81,9 @@ def test_cells_that_no_measurement_determines_are_even_and_counted():
     merged = q.coarsened("b", "c", c={"u": ["u"], "later": ["v", "w"]})
     told = NaiveMLE(ridge=1e-9).fit(release(CHAIN, counts, [q.table("a", "b"), merged], NoNoise()))
     assert told.stats["undetermined_cells"] == 6
-    assert np.allclose(900 * told.marginals["b", "c"][:, 0], counts[9:].reshape(3, 3)[:, 0], atol=0.02)
+    assert np.allclose(
+        900 * told.marginals["b", "c"][:, 0], counts[9:].reshape(3, 3)[:, 0], atol=0.02
+    )
 
 
 def test_a_pooled_table_tells_the_sum_over_its_scopes():
@@ -90,7 +92,9 @@ def test_a_pooled_table_tells_the_sum_over_its_scopes():
     solution = NaiveMLE(ridge=1e-9).fit(release(CHAIN, counts, [pooled, q.table("b")], NoNoise()))
     assert solution.stats["undetermined_cells"] > 0
     fitted = 900 * solution.marginals.flat
-    assert np.allclose(pooled.bind(CHAIN).answers(fitted), pooled.bind(CHAIN).answers(counts), atol=0.05)
+    assert np.allclose(
+        pooled.bind(CHAIN).answers(fitted), pooled.bind(CHAIN).answers(counts), atol=0.05
+    )
 
 
 @pytest.mark.parametrize("estimator", [NaiveMLE(), NoiseAwareMAP()])
@@ -126,7 +130,11 @@ def test_least_squares_is_that_of_the_textbook():
     given = [
         *release(model, counts, [q.parities(2), q.table("b")], Laplace(2.0), rng).measurements,
         *release(
-            model, counts, [q.table("c", "d"), q.weighted("d", matrix=[[3, -1]])], Gaussian(9.0), rng
+            model,
+            counts,
+            [q.table("c", "d"), q.weighted("d", matrix=[[3, -1]])],
+            Gaussian(9.0),
+            rng,
         ).measurements,
     ]
     made = NoisyStatistics.from_measurements(model, given, total=400)
@@ -144,7 +152,9 @@ def test_least_squares_is_that_of_the_textbook():
 def test_least_squares_by_products_is_that_by_equations():
     model = specification(*AWKWARD["three-way"])
     counts, _ = simulated_counts(model, 400, np.random.default_rng(8))
-    noisy = release(model, counts, [q.parities(2), q.table("a")], Laplace(3.0), np.random.default_rng(9))
+    noisy = release(
+        model, counts, [q.parities(2), q.table("a")], Laplace(3.0), np.random.default_rng(9)
+    )
     rows, answers, deviations = least_squares.noisy_rows(gather(noisy))
     given = Effects.of(model.cardinalities, model.scopes), rows, answers, deviations
     one, other = least_squares.by_equations(*given), least_squares.by_products(*given)
@@ -180,7 +190,9 @@ def _drawn_before(formulation, size=40_000):
     )
     estimator = LatentCounts(formulation=formulation, **FIXED[formulation])
     shares = populations(estimator._formulation(gather(total), 4000), size, 11).marginals[0]
-    return shares, np.random.default_rng(12).multinomial(100, shares / shares.sum(axis=1, keepdims=True))
+    return shares, np.random.default_rng(12).multinomial(
+        100, shares / shares.sum(axis=1, keepdims=True)
+    )
 
 
 def by_importance(formulation, made):
@@ -202,12 +214,16 @@ FIXED = {"hyper-dirichlet": {"concentration": 1.0}, "log-linear": {"scale": 1.0}
 @pytest.mark.parametrize(
     "formulation", ["hyper-dirichlet", pytest.param("log-linear", marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("law", few([DiscreteLaplace(15.0), Gaussian(20.0)]), ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", few([DiscreteLaplace(15.0), Gaussian(20.0)]), ids=lambda law: law.name
+)
 def test_the_posterior_of_a_coarsened_table_and_parities_is_that_of_brute_force(formulation, law):
     counts = np.array([35, 3, 8, 10, 20, 24])
     queries = [COARSE, q.parities(2, with_empty=False), q.weighted("b", matrix=[[0, 1, 2]])]
     made = release(SQUARE, counts, queries, law, np.random.default_rng(12), total=100)
-    posterior = LatentCounts(formulation=formulation, **FIXED[formulation]).fit(made, rng=3, draws=1000)
+    posterior = LatentCounts(formulation=formulation, **FIXED[formulation]).fit(
+        made, rng=3, draws=1000
+    )
     marginals, latent = by_importance(formulation, made)
     assert np.abs(posterior.marginals.flat - marginals).max() < 0.015
     assert np.abs(finished_of(posterior).counts.mean(axis=(0, 1)) - latent).max() < 1.8
@@ -257,7 +273,9 @@ def test_what_answers_leave_open_in_a_clique_is_as_even_as_may_be(law, kind):
     """All pairs of a clique of three, in which most people are alike: least squares makes negative cells."""
     model = specification({v: [0, 1] for v in "abc"}, [("a", "b", "c")])
     counts = np.array([5000.0, 20, 20, 20, 20, 20, 20, 3000])
-    queries = [q.table(*pair) for pair in ("ab", "ac", "bc")] if kind == "pairs" else [q.parities(2)]
+    queries = (
+        [q.table(*pair) for pair in ("ab", "ac", "bc")] if kind == "pairs" else [q.parities(2)]
+    )
     made = release(model, counts, queries, law, np.random.default_rng(0))
     naive, likeliest = NaiveMLE().fit(made), CGM(stopping="none").fit(made)
     assert naive.status is Status.CONVERGED
@@ -268,5 +286,7 @@ def test_what_answers_leave_open_in_a_clique_is_as_even_as_may_be(law, kind):
 
 def test_answers_without_any_noise_have_no_posterior():
     made = release(SQUARE, np.arange(6.0), [COARSE, q.parities(2)], NoNoise())
-    with pytest.raises(ArgumentError, match=r"samples the true counts behind noisy ones.*NoiseAwareMAP"):
+    with pytest.raises(
+        ArgumentError, match=r"samples the true counts behind noisy ones.*NoiseAwareMAP"
+    ):
         LatentCounts().fit(made)

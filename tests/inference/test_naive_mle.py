@@ -20,7 +20,8 @@ from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 CYCLE = specification(
-    {"a": [0, 1], "b": [2, 1, 0], "c": [0, 1], "d": [0, 1]}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    {"a": [0, 1], "b": [2, 1, 0], "c": [0, 1], "d": [0, 1]},
+    [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")],
 )
 
 
@@ -34,7 +35,9 @@ def test_exact_tables_are_matched_exactly_on_every_awkward_model(awkward):
     assert solution.status is Status.CONVERGED
     np.testing.assert_allclose(solution.marginals.flat, counts / 5000, atol=1e-5)
     np.testing.assert_allclose(
-        tables_of(awkward, probabilities(awkward, solution.potentials.flat)), counts / 5000, atol=1e-5
+        tables_of(awkward, probabilities(awkward, solution.potentials.flat)),
+        counts / 5000,
+        atol=1e-5,
     )
 
 
@@ -57,7 +60,9 @@ def test_estimate_maximises_the_papers_objective_on_inconsistent_tables(projecti
         value = log_partition - target @ theta + ridge * theta @ theta
         return value, tables_of(CYCLE, p) - target + 2 * ridge * theta
 
-    reference = minimize(negative, np.zeros(CYCLE.size), jac=True, method="BFGS", options={"gtol": 1e-9})
+    reference = minimize(
+        negative, np.zeros(CYCLE.size), jac=True, method="BFGS", options={"gtol": 1e-9}
+    )
     solution = NaiveMLE(ridge=ridge, projection=projection).fit(release)
     np.testing.assert_allclose(
         solution.marginals.flat, tables_of(CYCLE, probabilities(CYCLE, reference.x)), atol=1e-6
@@ -82,7 +87,9 @@ def test_consistent_projection_gives_probabilities_that_agree_and_are_nearest():
     projected = pseudo_marginals(evidence, "consistent")
     tables = CYCLE.tables(projected)
     assert projected.min() >= -1e-8
-    np.testing.assert_allclose(tables["a", "b"].sum(axis=0), tables["b", "c"].sum(axis=1), atol=1e-8)
+    np.testing.assert_allclose(
+        tables["a", "b"].sum(axis=0), tables["b", "c"].sum(axis=1), atol=1e-8
+    )
     y = evidence.noisy_counts / 200
     for _ in range(200):  # any mixture of joint states is consistent and no nearer
         q = tables_of(CYCLE, rng.dirichlet(np.full(24, 0.3)))
@@ -143,12 +150,18 @@ def test_joint_fit_of_different_cliques_estimates_their_union():
                 flat.append(joint[source].sum(axis=axis))
         exact = np.concatenate(flat)
         releases.append(
-            NoisyStatistics.from_tables(model, dict(model.tables(exact)), noise=Laplace(1e-6), total=4000)
+            NoisyStatistics.from_tables(
+                model, dict(model.tables(exact)), noise=Laplace(1e-6), total=4000
+            )
         )
     solution = NaiveMLE(ridge=0.0).fit(releases)
     assert set(map(frozenset, solution.specification.cliques)) == {frozenset("ab"), frozenset("bc")}
-    np.testing.assert_allclose(solution.marginal(["a", "b"]).to_numpy(), joint["a", "b"] / 4000, atol=1e-5)
-    np.testing.assert_allclose(solution.marginal(["b", "c"]).to_numpy(), joint["b", "c"] / 4000, atol=1e-5)
+    np.testing.assert_allclose(
+        solution.marginal(["a", "b"]).to_numpy(), joint["a", "b"] / 4000, atol=1e-5
+    )
+    np.testing.assert_allclose(
+        solution.marginal(["b", "c"]).to_numpy(), joint["b", "c"] / 4000, atol=1e-5
+    )
 
 
 def test_without_ridge_an_estimate_that_does_not_exist_is_called_diverged():
@@ -173,7 +186,8 @@ def test_default_ridge_is_the_pooled_noise_over_what_the_likelihood_believes():
     two = NoisyStatistics.from_tables(model, tables, noise=Laplace(3.0), total=1000)
     pooled = 1 / (1 / 16 + 1 / 18)
     np.testing.assert_allclose(
-        pool(gather([one, two])).ridges(gather([one, two])), [6 * 9 / 1e6 + 1e-3, 6 * pooled / 1e6 + 1e-3]
+        pool(gather([one, two])).ridges(gather([one, two])),
+        [6 * 9 / 1e6 + 1e-3, 6 * pooled / 1e6 + 1e-3],
     )
 
 
@@ -207,9 +221,13 @@ def test_consistency_projection_changes_no_estimate_with_a_ridge_for_each_table(
         full[free] = theta
         energies = log_joint(model, full)
         value = np.logaddexp.reduce(energies) - target @ theta + theta @ (ridge * theta)
-        return value, tables_of(model, probabilities(model, full))[free] - target + 2 * ridge * theta
+        return value, tables_of(model, probabilities(model, full))[
+            free
+        ] - target + 2 * ridge * theta
 
-    reference = minimize(negative, np.zeros(free.sum()), jac=True, method="BFGS", options={"gtol": 1e-9})
+    reference = minimize(
+        negative, np.zeros(free.sum()), jac=True, method="BFGS", options={"gtol": 1e-9}
+    )
     full = np.full(model.size, -np.inf)
     full[free] = reference.x
     solution = NaiveMLE(projection="none").fit(release)
@@ -236,7 +254,9 @@ def test_zeros_that_others_imply_are_taken_out_as_well():
 
 def test_an_estimated_total_that_may_be_nothing_is_not_trusted():
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
-    nothing = NoisyStatistics.from_tables(model, {("a", "b"): [[-9, 3], [2, -20]]}, noise=Laplace(10.0))
+    nothing = NoisyStatistics.from_tables(
+        model, {("a", "b"): [[-9, 3], [2, -20]]}, noise=Laplace(10.0)
+    )
     for estimator in (NaiveMLE(), CGM()):
         solution = estimator.fit(nothing)
         assert solution.status is Status.NOT_TRUSTED
@@ -245,7 +265,9 @@ def test_an_estimated_total_that_may_be_nothing_is_not_trusted():
 
 
 def test_a_network_that_factors_cannot_hold_is_refused_not_wrong():
-    model = specification({v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+    model = specification(
+        {v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    )
     rng = np.random.default_rng(1)
     counts, _ = simulated_counts(model, 300, rng)
     refused = 0
@@ -296,7 +318,9 @@ def test_joint_fit_refuses_one_release_twice_and_populations_of_other_size_or_st
 
 
 def test_fit_refuses_what_is_no_release():
-    with pytest.raises(ArgumentError, match="a release of noisy tables or a list of them, got dict"):
+    with pytest.raises(
+        ArgumentError, match="a release of noisy tables or a list of them, got dict"
+    ):
         NaiveMLE().fit({"a": 1})
     with pytest.raises(ArgumentError, match="at least one release"):
         NaiveMLE().fit([])

@@ -5,7 +5,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from inference.conftest import noisy_release, probabilities, simulated_counts, specification, tables_of
+from inference.conftest import (
+    noisy_release,
+    probabilities,
+    simulated_counts,
+    specification,
+    tables_of,
+)
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
@@ -66,7 +72,8 @@ def test_what_takes_longer_than_a_minute_says_so_before_it_begins(states, law, h
         warnings.simplefilter("error", ForecastWarning)  # ends the fit before its search
         if has_forecast:
             with pytest.raises(
-                ForecastWarning, match=r"noisy counts and .* minutes on one ordinary core.*; wait for it"
+                ForecastWarning,
+                match=r"noisy counts and .* minutes on one ordinary core.*; wait for it",
             ):
                 NoiseAwareMAP().fit(release)
         else:
@@ -77,7 +84,9 @@ def test_what_takes_longer_than_a_minute_says_so_before_it_begins(states, law, h
 def test_the_forecast_counts_what_a_search_with_sampled_curvature_does():
     table = specification({"a": range(45), "b": range(45)}, [("a", "b")])
     rng = np.random.default_rng(1)
-    release = noisy_release(table, simulated_counts(table, 2_000, rng)[0], DiscreteLaplace(1.0), rng)
+    release = noisy_release(
+        table, simulated_counts(table, 2_000, rng)[0], DiscreteLaplace(1.0), rng
+    )
     solution = NoiseAwareMAP().fit(release)
     assert curvature.EVALUATIONS / 20 < solution.stats["evaluations"] < 5 * curvature.EVALUATIONS
 
@@ -95,11 +104,17 @@ def test_normal_laplace_density_is_the_convolution(deviation):
 
         points = [0.0, residual] if abs(residual) < 12 * deviation else [0.0]
         reference, _ = quad(
-            integrand, -12 * deviation, 12 * deviation, points=points, limit=400, epsabs=0, epsrel=1e-10
+            integrand,
+            -12 * deviation,
+            12 * deviation,
+            points=points,
+            limit=400,
+            epsabs=0,
+            epsrel=1e-10,
         )
-        found = kernels.LAPLACE.convolved(np.array([residual]), np.array([deviation**2]), np.array([scale]))[
-            0
-        ]
+        found = kernels.LAPLACE.convolved(
+            np.array([residual]), np.array([deviation**2]), np.array([scale])
+        )[0]
         assert found[0] == pytest.approx(-np.log(reference), rel=1e-7, abs=1e-7)
 
 
@@ -137,7 +152,9 @@ def test_information_is_the_expected_squared_slope():
     for deviation in (0.05, 0.3, 1.0, 2.5, 8.0, 40.0):
 
         def integrand(r, deviation=deviation):
-            loss, slope = kernels.LAPLACE.convolved(np.array([r]), np.array([deviation**2]), np.array([1.0]))
+            loss, slope = kernels.LAPLACE.convolved(
+                np.array([r]), np.array([deviation**2]), np.array([1.0])
+            )
             return float(np.exp(-loss[0]) * slope[0] ** 2)
 
         reach = 10 * deviation + 40
@@ -193,9 +210,9 @@ def test_mean_counts_and_their_derivative_match_enumeration(awkward):
     )
     jacobian, step = means.jacobian(linearized), 1e-6
     for row, direction in zip(jacobian, np.eye(means.size), strict=True):
-        change = (means.at(point + step * direction).mean - means.at(point - step * direction).mean) / (
-            2 * step
-        )
+        change = (
+            means.at(point + step * direction).mean - means.at(point - step * direction).mean
+        ) / (2 * step)
         np.testing.assert_allclose(row, change, atol=1e-4)
     weights = rng.normal(size=len(linearized.mean))
     np.testing.assert_allclose(linearized.backward(weights), jacobian @ weights, atol=1e-8)
@@ -215,7 +232,9 @@ def test_mean_counts_of_nested_tables_with_zeros_are_sums_of_their_cliques():
     means = MeanCounts(evidence=evidence)
     point = np.append(rng.normal(size=means.effects.size), np.log(500.0))
     model = evidence.specification
-    joint = model.tables(tables_of(model, probabilities(model, means.evidence.family.potentials(point[:-1]))))
+    joint = model.tables(
+        tables_of(model, probabilities(model, means.evidence.family.potentials(point[:-1])))
+    )
     expected = np.concatenate(
         [
             joint["b", "a"].ravel(),
@@ -251,7 +270,9 @@ def test_sampled_curvature_agrees_with_the_dense_one():
     assert sampled.variances.sum() == pytest.approx(
         dense.variances.sum(), rel=5 * (2 / (12 * means.size)) ** 0.5
     )
-    assert sampled.mean_variances().sum() == pytest.approx(dense.mean_variances(jacobian).sum(), rel=0.4)
+    assert sampled.mean_variances().sum() == pytest.approx(
+        dense.mean_variances(jacobian).sum(), rel=0.4
+    )
 
 
 @pytest.mark.parametrize("apart", [0.5, 0.0])
@@ -337,7 +358,9 @@ def test_estimate_satisfies_its_own_equation_on_every_awkward_model(awkward):
 @pytest.mark.parametrize("law", [Laplace(12.0), Gaussian(20.0)])
 def test_evidence_is_the_integral_over_the_coordinates_of_a_small_model(law):
     model = specification({"a": [0, 1]}, [("a",)])
-    release = NoisyStatistics.from_tables(model, {("a",): np.array([190.0, 120.0])}, noise=law, total=300)
+    release = NoisyStatistics.from_tables(
+        model, {("a",): np.array([190.0, 120.0])}, noise=law, total=300
+    )
     for scale in (0.2, 0.5, 1.5):
         settings = Settings(scale=scale)
         mode = noise_aware_mode(gather(release), settings)
@@ -372,7 +395,9 @@ def test_noise_aware_estimate_is_closer_to_the_truth_than_naive():
         release = noisy_release(CYCLE, counts, Laplace(30.0), rng)
         fits = [estimator.fit(release) for estimator in (NoiseAwareMAP(), NaiveMLE())]
         assert fits[0].status is Status.CONVERGED
-        ratios.append(np.subtract(*[np.log(truth @ np.log(truth / f.marginals.flat)) for f in fits]))
+        ratios.append(
+            np.subtract(*[np.log(truth @ np.log(truth / f.marginals.flat)) for f in fits])
+        )
     assert np.mean(ratios) < -3.7 * np.std(ratios) / 16**0.5  # level 1e-4 if they were equally good
 
 
@@ -425,7 +450,9 @@ def test_products_alone_lead_to_the_dense_estimate(noisy, monkeypatch):
     sampled = NoiseAwareMAP().fit(noisy.release)
     assert sampled.status is Status.CONVERGED
     np.testing.assert_allclose(sampled.marginals.flat, dense.marginals.flat, atol=0.01)
-    assert sampled.stats["scale_of_order_2"] == pytest.approx(dense.stats["scale_of_order_2"], rel=0.3)
+    assert sampled.stats["scale_of_order_2"] == pytest.approx(
+        dense.stats["scale_of_order_2"], rel=0.3
+    )
     frame, reference = sampled.interval(["a", "b"]), dense.interval(["a", "b"])
     np.testing.assert_allclose(
         (frame["upper"] - frame["lower"]) / (reference["upper"] - reference["lower"]), 1, atol=0.35
@@ -491,7 +518,9 @@ def test_interval_is_labelled_and_ordered_like_the_states(noisy):
     assert list(frame.columns) == ["estimate", "lower", "upper", "status", "note"]
     assert frame.index.names == ["c", "a"]
     assert frame.index.tolist() == [(c, a) for c in (0, 1) for a in (0, 1, 2)]
-    np.testing.assert_allclose(frame["estimate"], solution.marginal(["c", "a"]).values.ravel(), atol=1e-10)
+    np.testing.assert_allclose(
+        frame["estimate"], solution.marginal(["c", "a"]).values.ravel(), atol=1e-10
+    )
     assert (frame["lower"] < frame["estimate"]).all()
     assert (frame["estimate"] < frame["upper"]).all()
     assert frame["lower"].min() > 0
@@ -516,7 +545,9 @@ def test_interval_tends_to_the_binomial_one_without_noise():
     error = norm.ppf(0.95) / np.sqrt(1000 * 0.4 * 0.6)
     logit = np.log(0.4 / 0.6)
     expected = 1 / (1 + np.exp(-(logit + np.array([-error, error]))))
-    np.testing.assert_allclose(frame.loc[0, ["lower", "upper"]].to_numpy(float).ravel(), expected, atol=2e-3)
+    np.testing.assert_allclose(
+        frame.loc[0, ["lower", "upper"]].to_numpy(float).ravel(), expected, atol=2e-3
+    )
 
 
 @pytest.mark.slow
@@ -543,7 +574,8 @@ def test_a_tie_elsewhere_leaves_the_width_of_an_interval():
     names, states = "abcdef", {name: [0, 1] for name in "abcdef"}
     pairs, rng = list(pairwise(names)), np.random.default_rng(2)
     tables = {
-        pair: np.array([[6000.0, 4000], [4000, 6000]]) + rng.laplace(0, 150.0, (2, 2)) for pair in pairs
+        pair: np.array([[6000.0, 4000], [4000, 6000]]) + rng.laplace(0, 150.0, (2, 2))
+        for pair in pairs
     }
     widths = []
     for ties in ({}, {"tied": [pairs[:2]]}):
@@ -590,10 +622,16 @@ def test_noise_variances_by_products_are_those_of_matrices_with_a_public_and_a_p
 def test_rows_without_signal_are_named_as_doubtful_and_no_others():
     rng = np.random.default_rng(31)
     counts, _ = simulated_counts(CYCLE, 50_000, rng, scale=0.3)
-    clear = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(2.0), rng)).interval(["a", "b"])
+    clear = (
+        NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(2.0), rng)).interval(["a", "b"])
+    )
     assert (clear["status"] == "ok").all()
     assert (clear["note"] == "measured in this release").all()
-    frame = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(20_000.0), rng)).interval(["a", "b"])
+    frame = (
+        NoiseAwareMAP()
+        .fit(noisy_release(CYCLE, counts, Laplace(20_000.0), rng))
+        .interval(["a", "b"])
+    )
     assert (frame["status"] == "doubtful").all()
     assert (frame["note"] == "the normal approximation is poor").all()
 
@@ -605,7 +643,11 @@ def test_intervals_cover_nearly_what_they_say_where_there_is_signal():
     for _ in range(80):
         counts, potentials = simulated_counts(CYCLE, 5000, rng, scale=0.6)
         truth = CYCLE.tables(tables_of(CYCLE, probabilities(CYCLE, potentials)))["a", "b"].ravel()
-        frame = NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(10.0), rng)).interval(["a", "b"])
+        frame = (
+            NoiseAwareMAP()
+            .fit(noisy_release(CYCLE, counts, Laplace(10.0), rng))
+            .interval(["a", "b"])
+        )
         hits.append(((frame["lower"] <= truth) & (truth <= frame["upper"])).mean())
     # four standard errors, clustered by release, and the five points by which they are known to be short
     assert np.mean(hits) > 0.9 - 0.05 - 4 * np.std(hits) / 80**0.5
@@ -614,7 +656,9 @@ def test_intervals_cover_nearly_what_they_say_where_there_is_signal():
 def test_curvature_of_more_information_than_doubles_hold_keeps_the_prior_where_there_is_none():
     rng = np.random.default_rng(5)
     direction = rng.standard_normal((4, 2))
-    information = 1e19 * direction @ direction.T  # of rank two, rounded: some eigenvalues are below zero
+    information = (
+        1e19 * direction @ direction.T
+    )  # of rank two, rounded: some eigenvalues are below zero
     prior = np.array([1.0, 2.0, 3.0, 4.0])
     free = np.linalg.svd(direction.T)[2][2:]
     curvature = DenseCurvature(information=information - 1e5 * np.eye(4), prior=prior)

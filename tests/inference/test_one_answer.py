@@ -29,7 +29,9 @@ NETWORKS = {
     "tree": lambda: bpm.declare({"a": TWO, "b": THREE, "c": TWO}, CHAIN),
     "one table": lambda: bpm.declare({"a": TWO, "b": THREE}, [("a", "b")]),
     "cycle": lambda: bpm.declare({"a": TWO, "b": THREE, "c": TWO, "d": TWO}, RING),
-    "disconnected": lambda: bpm.declare({"a": TWO, "b": THREE, "c": TWO, "d": TWO}, [("a", "b"), ("d", "c")]),
+    "disconnected": lambda: bpm.declare(
+        {"a": TWO, "b": THREE, "c": TWO, "d": TWO}, [("a", "b"), ("d", "c")]
+    ),
     "isolated": lambda: bpm.declare({"a": TWO, "b": THREE, "c": TWO}, [("a", "b"), ("c",)]),
     "one state": lambda: bpm.declare({"a": ["only"], "b": THREE, "c": TWO}, CHAIN),
     "three-way": lambda: bpm.declare(
@@ -37,7 +39,9 @@ NETWORKS = {
     ),
     "ties": lambda: bpm.declare({"a": TWO, "b": TWO, "c": TWO}, CHAIN, tied=[CHAIN]),
     "scores": lambda: bpm.declare({"a": THREE, "b": THREE, "c": TWO}, CHAIN, ordinal=["a", "b"]),
-    "smooth scores": lambda: bpm.declare({"a": THREE, "b": THREE}, [("a", "b")], ordinal={"a": "smooth"}),
+    "smooth scores": lambda: bpm.declare(
+        {"a": THREE, "b": THREE}, [("a", "b")], ordinal={"a": "smooth"}
+    ),
     "levels": lambda: bpm.declare(
         {"a": THREE, "b": TWO},
         [("a", "b")],
@@ -64,7 +68,10 @@ def release_of(kind):
     if model.possible is not None:
         flat[~model.possible] = -np.inf
     truth = Solution(
-        specification=model, potentials=model.tables(flat), method="made up", status=Status.CONVERGED
+        specification=model,
+        potentials=model.tables(flat),
+        method="made up",
+        status=Status.CONVERGED,
     )
     return LaplaceStatistics(epsilon=2.0).release(network, truth.sample(300, rng=5), rng=6)
 
@@ -73,9 +80,17 @@ def scopes_of(model):
     """Cliques in both orders, single variables, a pair of no clique, and all; with states or sets given."""
     names = model.domain.variables
     apart = [
-        pair for pair in permutations(names, 2) if not any({*pair} <= {*clique} for clique in model.cliques)
+        pair
+        for pair in permutations(names, 2)
+        if not any({*pair} <= {*clique} for clique in model.cliques)
     ]
-    asked = [*model.cliques, model.cliques[0][::-1], *((v,) for v in names), *apart[-1:], names[::-1]]
+    asked = [
+        *model.cliques,
+        model.cliques[0][::-1],
+        *((v,) for v in names),
+        *apart[-1:],
+        names[::-1],
+    ]
     for scope in dict.fromkeys(asked):
         yield list(scope), None
         others = [v for v in names if v not in scope]
@@ -108,12 +123,16 @@ def require_one_answer(fit, *, takes_queries=True, takes_given=True, rtol=1e-6):
             assert found is table, (scope, given)
             continue
         table = table.to_numpy().ravel()
-        np.testing.assert_allclose(found, table, rtol=rtol, atol=1e-6, err_msg=f"{scope} given {given}")
+        np.testing.assert_allclose(
+            found, table, rtol=rtol, atol=1e-6, err_msg=f"{scope} given {given}"
+        )
         compared += 1
         in_clique = any(set(scope) <= set(clique) for clique in model.cliques)
         if takes_queries and in_clique and not given:
             asked = estimates(fit.interval, q.table(*scope))
-            np.testing.assert_allclose(asked, table, rtol=rtol, atol=1e-6, err_msg=f"query of {scope}")
+            np.testing.assert_allclose(
+                asked, table, rtol=rtol, atol=1e-6, err_msg=f"query of {scope}"
+            )
     assert compared >= len(model.cliques)
 
 
@@ -170,7 +189,11 @@ def engines_of(kind):
     """Names of the formulations that take a model."""
     if kind == "shared transitions":
         return ["exact"]
-    if kind in ("ties", "scores", "shared potentials"):  # relaxed counts take sums alone of shared parameters
+    if kind in (
+        "ties",
+        "scores",
+        "shared potentials",
+    ):  # relaxed counts take sums alone of shared parameters
         return ["exact"]
     if kind in ("cycle", "smooth scores", "levels"):
         return ["exact", "log-linear"]
@@ -191,7 +214,9 @@ def test_interval_marginal_and_tree_of_a_posterior_have_one_estimate(kind, formu
         np.testing.assert_allclose(posterior.marginals[clique], mean, atol=1e-6)
         np.testing.assert_allclose(posterior.solution.marginal(clique), mean, atol=1e-5)
         event = {v: model.domain.states_of(v)[-1] for v in clique}
-        assert float(posterior.probability(event).estimate) == pytest.approx(mean.flat[-1], abs=1e-6)
+        assert float(posterior.probability(event).estimate) == pytest.approx(
+            mean.flat[-1], abs=1e-6
+        )
         asked = posterior.quantity(lambda draw, clique=clique: draw.marginal(clique))
         np.testing.assert_allclose(asked.estimate, mean, atol=1e-6)
     require_counts_of_the_tree(posterior)
@@ -213,8 +238,12 @@ def test_a_loaded_posterior_has_the_same_answers(kind, formulation, tmp_path):
     loaded = bpm.load_posterior(tmp_path / "it.nc")
     require_one_answer(loaded)
     for scope, given in scopes_of(loaded.specification):
-        frames = [answered(partial(fit.interval, scope, given=given)) for fit in (posterior, loaded)]
-        assert frames[0] is frames[1] if isinstance(frames[0], type) else frames[0].equals(frames[1])
+        frames = [
+            answered(partial(fit.interval, scope, given=given)) for fit in (posterior, loaded)
+        ]
+        assert (
+            frames[0] is frames[1] if isinstance(frames[0], type) else frames[0].equals(frames[1])
+        )
     for clique, frame in require_counts_of_the_tree(posterior).items():
         pd.testing.assert_frame_equal(loaded.interval(clique, of="records"), frame)
 
@@ -223,7 +252,9 @@ def require_counts_of_the_tree(posterior):
     """Compare intervals of the records' counts with the tree, whose relaxed counts are rounded to whole records."""
     found = {}
     for clique in posterior.specification.cliques:
-        counts = posterior.tree["posterior"][f"counts[{','.join(clique)}]"].transpose("chain", "draw", ...)
+        counts = posterior.tree["posterior"][f"counts[{','.join(clique)}]"].transpose(
+            "chain", "draw", ...
+        )
         whole = np.maximum(np.rint(counts.to_numpy()), 0.0)
         frame = found[clique] = posterior.interval(clique, of="records")
         np.testing.assert_allclose(frame["estimate"], whole.mean(axis=(0, 1)).ravel(), atol=1e-6)
@@ -235,7 +266,9 @@ def require_counts_of_the_tree(posterior):
         one = clique[-1]
         sums = counts.to_numpy().sum(axis=tuple(range(2, counts.ndim - 1)))
         expected = np.maximum(np.rint(sums), 0.0).mean(axis=(0, 1))
-        np.testing.assert_allclose(estimates(posterior.interval, [one], of="records"), expected, atol=1e-6)
+        np.testing.assert_allclose(
+            estimates(posterior.interval, [one], of="records"), expected, atol=1e-6
+        )
         np.testing.assert_allclose(
             estimates(posterior.interval, q.table(one), of="records"), expected, atol=1e-6
         )
@@ -272,7 +305,9 @@ def test_a_step_of_a_chain_is_the_conditional_distribution_of_its_next_state(fit
         matrix = sequences.transition_matrix(found, step=step)["estimate"]
         for state in TWO:
             given = {"x2": state}
-            np.testing.assert_allclose(matrix.loc[state], found.marginal("x3", given=given), atol=1e-6)
+            np.testing.assert_allclose(
+                matrix.loc[state], found.marginal("x3", given=given), atol=1e-6
+            )
             np.testing.assert_allclose(
                 matrix.loc[state], estimates(found.interval, "x3", given=given), atol=1e-6
             )
@@ -289,7 +324,9 @@ def records(seed, size=300):
 
 def test_waves_have_one_estimate():
     network = NETWORKS["tree"]()
-    waves = [LaplaceStatistics(epsilon=2.0).release(network, records(seed), rng=seed) for seed in (1, 2)]
+    waves = [
+        LaplaceStatistics(epsilon=2.0).release(network, records(seed), rng=seed) for seed in (1, 2)
+    ]
     require_one_answer(bpm.NoiseAwareMAP().fit(waves, population="waves"), takes_queries=False)
 
 
@@ -303,7 +340,9 @@ def test_learned_networks_have_one_estimate(tmp_path):
             table = learned.solution.marginal(scope).to_numpy().ravel()
             np.testing.assert_allclose(estimates(learned.interval, scope), table, atol=1e-9)
             np.testing.assert_allclose(
-                estimates(learned.interval, scope, of="records"), learned.solution.total * table, rtol=1e-9
+                estimates(learned.interval, scope, of="records"),
+                learned.solution.total * table,
+                rtol=1e-9,
             )
     # one choice: the intervals are those of the noise-aware mode of the measured tables
     pairs = SelectMeasure(rho=0.5, degree=1).release(network, data, rng=1)

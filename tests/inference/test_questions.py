@@ -51,8 +51,12 @@ def questions(model, seed, count=12):
         given = {}
         for v in order[len(asked) :][: rng.integers(0, len(order))]:
             states = model.domain.states_of(v)
-            some = [states[k] for k in rng.permutation(len(states))[: rng.integers(1, len(states) + 1)]]
-            given[v] = [some[0], some, set(some), frozenset(some), (*some, some[0])][rng.integers(5)]
+            some = [
+                states[k] for k in rng.permutation(len(states))[: rng.integers(1, len(states) + 1)]
+            ]
+            given[v] = [some[0], some, set(some), frozenset(some), (*some, some[0])][
+                rng.integers(5)
+            ]
         yield asked, given
 
 
@@ -64,7 +68,9 @@ def enumerated(model, p, asked, given):
         several = list(state) if isinstance(state, set | frozenset | list) else [state]
         if isinstance(state, tuple) and state not in model.domain.states_of(v):
             several = list(state)
-        fits &= np.isin(x[:, model.domain.index(v)], [model.domain.code(v, label) for label in several])
+        fits &= np.isin(
+            x[:, model.domain.index(v)], [model.domain.code(v, label) for label in several]
+        )
     weights = p * fits
     if not weights.sum() > 0:
         return None
@@ -95,7 +101,12 @@ def test_draws_of_a_posterior_answer_as_their_own_enumeration(model):
     posterior = drawn_posterior(release_of(model), 12)
     for asked, given in questions(model, 4, 6):
         each = [
-            enumerated(model, probabilities(model, posterior.solution_at(0, d).potentials.flat), asked, given)
+            enumerated(
+                model,
+                probabilities(model, posterior.solution_at(0, d).potentials.flat),
+                asked,
+                given,
+            )
             for d in range(12)
         ]
         if each[0] is None:
@@ -106,13 +117,17 @@ def test_draws_of_a_posterior_answer_as_their_own_enumeration(model):
                     ask(asked, given=given)
             continue
         mean = np.mean(each, axis=0)
-        np.testing.assert_allclose(posterior.marginal(asked, given=given).to_numpy(), mean, atol=1e-10)
+        np.testing.assert_allclose(
+            posterior.marginal(asked, given=given).to_numpy(), mean, atol=1e-10
+        )
         frame = posterior.interval(asked, prob=0.5, given=given)
         np.testing.assert_allclose(frame["estimate"], mean.ravel(), atol=1e-10)
         np.testing.assert_allclose(
             frame["upper"], limits_of_draws(np.array([each]), 0.5, (0, 1))[1].ravel(), atol=1e-10
         )
-        event = dict(zip(asked, frame.index[-1] if len(asked) > 1 else frame.index[-1:], strict=True))
+        event = dict(
+            zip(asked, frame.index[-1] if len(asked) > 1 else frame.index[-1:], strict=True)
+        )
         found = posterior.probability(event, 0.5, given=given)
         assert float(found.estimate) == pytest.approx(frame["estimate"].iloc[-1], abs=1e-10)
         assert float(found.upper) == pytest.approx(frame["upper"].iloc[-1], abs=1e-10)
@@ -130,7 +145,9 @@ def test_a_conditional_on_what_hardly_ever_happens_keeps_its_digits():
     )
     for asked in (["a"], ["c"], ["a", "c"]):
         np.testing.assert_allclose(
-            rare.marginal(asked, given={"b": 1}), solution.marginal(asked, given={"b": 1}), rtol=1e-9
+            rare.marginal(asked, given={"b": 1}),
+            solution.marginal(asked, given={"b": 1}),
+            rtol=1e-9,
         )
     assert rare.probability({"b": 1}) == 0.0
     assert rare.probability({"a": 0}, given={"b": 1}) == pytest.approx(
@@ -173,7 +190,11 @@ def test_questions_that_cannot_be_answered_are_refused_in_words():
             ({"b": {"x", "w"}}, ModelError, "no state 'w'"),
             ({"b": ("x", "w")}, ModelError, "no state 'w'"),
             ({"b": ["x", ["y"]]}, ModelError, "no state list"),
-            ({"b": set()}, ModelError, "`given` must name at least one state of 'b', got an empty set"),
+            (
+                {"b": set()},
+                ModelError,
+                "`given` must name at least one state of 'b', got an empty set",
+            ),
             ({"b": {"x": "y"}}, ModelError, "no state dict"),
             ({"b": "xy"}, ModelError, "no state 'xy'"),
             ({"a": 1}, ModelError, "other variables than those asked for, got 'a'"),
@@ -229,7 +250,9 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional(given):
         return marginal_of(model.cardinalities, model.scopes, potentials, (3,), given=given)
 
     evidence, prob = mode.means.evidence, 0.9
-    asked = Asked(evidence=evidence, prob=prob, of="population", bound=None, variables=(3,), given=given)
+    asked = Asked(
+        evidence=evidence, prob=prob, of="population", bound=None, variables=(3,), given=given
+    )
     answers = answers_per_record(
         asked, evidence.family.potentials(beta), "exact", mode.means.effects.pull_back
     )
@@ -239,14 +262,20 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional(given):
     rows = np.array([(conditional(beta + s) - conditional(beta - s)) / 2e-5 for s in steps]).T
     from bayesprivmrf.inference.noise_aware import interval as quick
 
-    variance = quick.noise_variances(mode, rows) + quick.sampling_variances(mode, rows, found * (1 - found))
+    variance = quick.noise_variances(mode, rows) + quick.sampling_variances(
+        mode, rows, found * (1 - found)
+    )
     np.testing.assert_allclose(errors, np.sqrt(variance) / (found * (1 - found)), rtol=1e-5)
     for states in ({"c": 1}, {"b": {0, 2}}):
         frame = fitted.interval(["d"], given=states)
-        np.testing.assert_allclose(frame["estimate"], fitted.marginal(["d"], given=states), atol=1e-9)
+        np.testing.assert_allclose(
+            frame["estimate"], fitted.marginal(["d"], given=states), atol=1e-9
+        )
 
 
-@pytest.mark.filterwarnings("ignore:the release contradicts the model")  # its tables are of no such chain
+@pytest.mark.filterwarnings(
+    "ignore:the release contradicts the model"
+)  # its tables are of no such chain
 def test_a_chain_with_one_transition_matrix_has_the_errors_of_the_conditional():
     states = {v: ["low", "middle", "high"] for v in "abcd"}
     steps = (("a", "b"), ("b", "c"), ("c", "d"))
@@ -343,14 +372,21 @@ def test_each_separator_separates_and_none_is_larger_than_it_must_be():
 
 def test_intervals_say_what_they_rest_on_where_they_are_printed():
     model = specification(*AWKWARD["tree"])
-    posterior, fitted = drawn_posterior(release_of(model), 10), NoiseAwareMAP().fit(release_of(model))
+    posterior, fitted = (
+        drawn_posterior(release_of(model), 10),
+        NoiseAwareMAP().fit(release_of(model)),
+    )
     for ask in (posterior.interval, fitted.interval):
         apart, together = ask(["a", "c"]), ask(["a", "b"])
         assert apart["note"].str.contains("declared: a ⟂ c | b", regex=False).all()
         assert (apart["status"] != "ok").all()
         assert list(apart.columns) == ["estimate", "lower", "upper", "status", "note"]
         assert not together["note"].str.contains("declared").any()
-        assert ask(["a"], given={"c": 1})["note"].str.contains("declared: a ⟂ c | b", regex=False).all()
+        assert (
+            ask(["a"], given={"c": 1})["note"]
+            .str.contains("declared: a ⟂ c | b", regex=False)
+            .all()
+        )
     assert "declared: a ⟂ c | b" in repr(posterior.probability({"a": 0, "c": 1}))
     assert "declared" not in repr(posterior.probability({"a": 0, "b": "x"}))
     chain = specification(*CHAIN)
@@ -363,7 +399,9 @@ def table_errors(model, solution, size, seed):
     """Counts less size times probability, of every clique's cells."""
     drawn = solution.sample(size, rng=seed, method="balanced")
     assert list(drawn.columns) == list(model.domain.variables)
-    codes = [[model.domain.code(v, label) for label in drawn[v].tolist()] for v in model.domain.variables]
+    codes = [
+        [model.domain.code(v, label) for label in drawn[v].tolist()] for v in model.domain.variables
+    ]
     errors = []
     for clique, scope in zip(model.cliques, model.scopes, strict=True):
         counts = np.zeros([model.cardinalities[v] for v in scope])
@@ -379,7 +417,9 @@ def cells_to_the_root(model):
     bounds = [0] * len(model.cliques)
     for place in reversed(range(len(buckets))):  # parents come last
         above = [cells[p] for p, other in enumerate(buckets) if place in other.children]
-        cells[place] = sum(above) + int(np.prod([model.cardinalities[v] for v in buckets[place].scope]))
+        cells[place] = sum(above) + int(
+            np.prod([model.cardinalities[v] for v in buckets[place].scope])
+        )
         for clique in buckets[place].factors:
             bounds[clique] = cells[place]
     return bounds
@@ -416,10 +456,14 @@ def test_balanced_records_have_the_right_expectation_of_every_joint_state(name):
     error = counts.std(axis=0, ddof=1) / np.sqrt(sets)
     level = norm.isf(0.5e-6 / exact.size)
     frequent = exact > 0.02  # where the mean of 1,000 is near enough to normal
-    assert np.all(np.abs(counts.mean(axis=0) - size * exact)[frequent] < level * error[frequent] + 1e-9)
+    assert np.all(
+        np.abs(counts.mean(axis=0) - size * exact)[frequent] < level * error[frequent] + 1e-9
+    )
     assert frequent.sum() > 3
     rest = counts[:, ~frequent].sum(axis=1)
-    assert abs(rest.mean() - size * exact[~frequent].sum()) < level * rest.std() / np.sqrt(sets) + 1e-9
+    assert (
+        abs(rest.mean() - size * exact[~frequent].sum()) < level * rest.std() / np.sqrt(sets) + 1e-9
+    )
 
 
 def test_balanced_records_are_more_even_than_independent_ones_and_repeat_by_seed():
@@ -440,7 +484,9 @@ def test_balanced_records_are_more_even_than_independent_ones_and_repeat_by_seed
 
 
 def test_balanced_records_of_a_learned_model_are_its_solutions_and_never_those_of_chains():
-    model = specification({v: [0, 1, 2] for v in range(30)}, [(a, b) for b in range(30) for a in range(b)])
+    model = specification(
+        {v: [0, 1, 2] for v in range(30)}, [(a, b) for b in range(30) for a in range(b)]
+    )
     wide = LearnedSolution(
         specification=model,
         potentials=model.tables(np.zeros(model.size)),
@@ -451,7 +497,10 @@ def test_balanced_records_of_a_learned_model_are_its_solutions_and_never_those_o
         wide.sample(5, rng=1, method="balanced")
     own = solution_of(specification(*AWKWARD["tree"]))
     learned = LearnedSolution(
-        specification=own.specification, potentials=own.potentials, method="x", status=Status.CONVERGED
+        specification=own.specification,
+        potentials=own.potentials,
+        method="x",
+        status=Status.CONVERGED,
     )
     drawn = learned.sample(60, rng=1, method="balanced")
     assert drawn.equals(own.sample(60, rng=1, method="balanced"))
@@ -486,7 +535,13 @@ def test_a_summary_has_what_decides_whether_a_posterior_is_used():
     problem = "the chains have not mixed: R-hat 1.2; raise `draws`"
     posterior = replace(
         posterior,
-        stats={"r_hat": 1.2, "ess_bulk": 31.4, "ess_tail": 1234.5, "problems": [problem], "seconds": 2.0},
+        stats={
+            "r_hat": 1.2,
+            "ess_bulk": 31.4,
+            "ess_tail": 1234.5,
+            "problems": [problem],
+            "seconds": 2.0,
+        },
     )
     summary = posterior.summary(prob=0.5)
     drawn = posterior.tree["posterior"]
@@ -500,7 +555,14 @@ def test_a_summary_has_what_decides_whether_a_posterior_is_used():
     assert drawn["scale"].sel(effect="a,b").order == 2
     assert (summary["chains"], summary["draws"]) == (1, 100)
     shown = repr(summary)
-    for text in ("PosteriorSummary", "have not mixed", "r hat", "1.2", "1,234", "scale of effect a"):
+    for text in (
+        "PosteriorSummary",
+        "have not mixed",
+        "r hat",
+        "1.2",
+        "1,234",
+        "scale of effect a",
+    ):
         assert text in shown
     assert len(shown.splitlines()) < 20
     assert json.loads(json.dumps(summary)) == summary

@@ -31,12 +31,16 @@ def table_fit(law, total, counts=(400_000.0, 300_000.0, 200_000.0, 100_000.0), s
     return NoiseAwareMAP(scale=scale).fit(release)
 
 
-@pytest.mark.parametrize("law", [Gaussian(4000.0), Laplace(1000 * 2.0**1.5)], ids=["normal", "Laplace"])
+@pytest.mark.parametrize(
+    "law", [Gaussian(4000.0), Laplace(1000 * 2.0**1.5)], ids=["normal", "Laplace"]
+)
 def test_one_table_has_the_error_of_its_noise(law):
     private = table_fit(law, None).interval("a", of="records")
     ratio = np.log(private["upper"] / private["estimate"]) * private["estimate"]
     assert ratio.to_numpy() == pytest.approx(np.full(4, 4000 * REACH), rel=1e-3)
-    assert private["estimate"].to_numpy() == pytest.approx([400_000, 300_000, 200_000, 100_000], abs=500)
+    assert private["estimate"].to_numpy() == pytest.approx(
+        [400_000, 300_000, 200_000, 100_000], abs=500
+    )
     public = table_fit(law, 1_000_000).interval("a", of="records")
     share = public["estimate"] / 1e6
     log_odds = np.log(public["upper"] / (1e6 - public["upper"])) - np.log(share / (1 - share))
@@ -52,7 +56,9 @@ def test_a_cell_that_no_table_tells_varies_as_a_table_of_given_margins():
     frame = NoiseAwareMAP(scale=50.0).fit(release).interval(["a", "b"], of="records")
     assert (frame["estimate"] / n).to_numpy() == pytest.approx([0.18, 0.12, 0.42, 0.28], rel=1e-6)
     deviation = (0.3 * 0.7 * 0.6 * 0.4 * n) ** 0.5  # hypergeometric, but for N / (N - 1)
-    assert (frame["upper"] - frame["lower"]).to_numpy() == pytest.approx(2 * REACH * deviation, rel=5e-3)
+    assert (frame["upper"] - frame["lower"]).to_numpy() == pytest.approx(
+        2 * REACH * deviation, rel=5e-3
+    )
     assert (frame["status"] == "model").all()
 
 
@@ -86,7 +92,8 @@ def test_intervals_hold_the_records_answers_and_are_narrower_than_the_population
         truth = CYCLE.tables(counts)["a", "b"].ravel()
         held.append(((frame["lower"] <= truth) & (truth <= frame["upper"])).mean())
         widths.append(
-            (frame["upper"] - frame["lower"]).median() / (population["upper"] - population["lower"]).median()
+            (frame["upper"] - frame["lower"]).median()
+            / (population["upper"] - population["lower"]).median()
         )
     # four standard errors, clustered by release, and the five points that quick intervals may be short
     reach = 4 * np.std(held) / 20**0.5
@@ -103,7 +110,10 @@ def fitted(total=None):
 @pytest.mark.parametrize("total", [None, 3_000], ids=["private", "public"])
 def test_a_table_has_the_intervals_of_its_variables(total):
     fit = fitted(total)
-    asked, known = fit.interval(q.table("a", "b"), of="records"), fit.interval(["a", "b"], of="records")
+    asked, known = (
+        fit.interval(q.table("a", "b"), of="records"),
+        fit.interval(["a", "b"], of="records"),
+    )
     assert asked[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), rel=1e-9)
     assert known["estimate"].sum() == pytest.approx(fit.stats["total"])
     assert (asked["status"] == known["status"].to_numpy()).all()
@@ -142,7 +152,9 @@ def test_large_models_give_cells_that_no_clique_holds_the_sampling_of_a_model_wi
     assert told[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), abs=1.0)
     wide, narrow = (each.interval(["a", "e"], of="records") for each in (large, fit))
     assert (wide["upper"] >= narrow["upper"]).all()
-    assert (wide["upper"] - wide["lower"]).median() > 1.1 * (narrow["upper"] - narrow["lower"]).median()
+    assert (wide["upper"] - wide["lower"]).median() > 1.1 * (
+        narrow["upper"] - narrow["lower"]
+    ).median()
 
 
 def test_what_cannot_be_asked_of_the_records_is_refused_with_the_remedy():
@@ -166,4 +178,6 @@ def test_levels_of_areas_restrict_nothing_and_are_taken():
     release = NoisyStatistics.from_tables(network, {("area", "sex"): noisy}, noise=Laplace(2.0))
     frame = NoiseAwareMAP().fit(release).interval(["area", "sex"], of="records")
     assert (frame["lower"] < frame["upper"]).all()
-    assert (np.abs(frame[["lower", "upper"]].to_numpy() - noisy.reshape(-1, 1)) < 8 * 2 * 2**0.5).all()
+    assert (
+        np.abs(frame[["lower", "upper"]].to_numpy() - noisy.reshape(-1, 1)) < 8 * 2 * 2**0.5
+    ).all()

@@ -83,20 +83,28 @@ def drawn(network, size, seed=0, scale=0.7):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ordinal", [["b", 0], {"b": [1, 2, 10]}, {0: (0, 0.1, 5, 6), "b": "linear"}])
+@pytest.mark.parametrize(
+    "ordinal", [["b", 0], {"b": [1, 2, 10]}, {0: (0, 0.1, 5, 6), "b": "linear"}]
+)
 def test_the_likelihood_is_that_of_a_poisson_regression_on_scores(ordinal):
     sm = pytest.importorskip("statsmodels.api")
     network = pair(ordinal=ordinal)
     counts = np.random.default_rng(1).poisson(40, size=12).astype(float)
-    solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-10).fit(tables_of(network, counts, Gaussian(1e-6)))
+    solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-10).fit(
+        tables_of(network, counts, Gaussian(1e-6))
+    )
     form = dict.fromkeys(ordinal, "linear") if isinstance(ordinal, list) else ordinal
     rows, columns = (m.ravel() for m in np.meshgrid(range(3), range(4), indexing="ij"))
-    score = {"b": [0, 1, 2], 0: [0, 1, 2, 3]} | {v: s for v, s in form.items() if not isinstance(s, str)}
+    score = {"b": [0, 1, 2], 0: [0, 1, 2, 3]} | {
+        v: s for v, s in form.items() if not isinstance(s, str)
+    }
     design = [*(rows == i for i in range(3)), *(columns == j for j in range(1, 4))]
     left = [np.array(score["b"])[rows]] if "b" in form else [rows == i for i in (1, 2)]
     right = [np.array(score[0])[columns]] if 0 in form else [columns == j for j in (1, 2, 3)]
     design += [one * two for one in left for two in right]
-    fit = sm.GLM(counts, np.column_stack(design).astype(float), family=sm.families.Poisson()).fit(tol=1e-12)
+    fit = sm.GLM(counts, np.column_stack(design).astype(float), family=sm.families.Poisson()).fit(
+        tol=1e-12
+    )
     assert np.allclose(solution.marginals.flat * counts.sum(), fit.fittedvalues, rtol=1e-5)
 
 
@@ -116,9 +124,13 @@ def test_every_estimator_finds_the_truth_in_much_data_and_stays_in_the_model(net
 def test_one_number_holds_all_odds_ratios_of_two_ordered_variables():
     network = pair(ordinal={"b": [1, 2, 10], 0: [0, 1, 2, 3]})
     counts = np.random.default_rng(2).poisson(60, size=12).astype(float)
-    table = bpm.NoiseAwareMAP().fit(tables_of(network, counts, Laplace(2.0))).marginal(["b", 0]).values
+    table = (
+        bpm.NoiseAwareMAP().fit(tables_of(network, counts, Laplace(2.0))).marginal(["b", 0]).values
+    )
     logs = np.log(table)
-    ratios = (logs[1:, 1:] - logs[:-1, 1:] - logs[1:, :-1] + logs[:-1, :-1]) / np.array([[1.0], [8.0]])
+    ratios = (logs[1:, 1:] - logs[:-1, 1:] - logs[1:, :-1] + logs[:-1, :-1]) / np.array(
+        [[1.0], [8.0]]
+    )
     assert np.allclose(ratios, ratios[0, 0], atol=1e-6)
 
 
@@ -127,7 +139,9 @@ def test_coordinates_are_as_many_as_the_model_has_and_orthonormal(network):
     model = ModelSpecification.from_pgmpy(network)
     effects, cells = ties.coordinates_of(model), joint_cells(model)
     columns = cells @ effects.potentials(np.eye(effects.size)).T
-    assert np.linalg.matrix_rank(np.column_stack([columns, np.ones(len(cells))])) == effects.size + 1
+    assert (
+        np.linalg.matrix_rank(np.column_stack([columns, np.ones(len(cells))])) == effects.size + 1
+    )
     gamma = np.random.default_rng(3).normal(size=effects.size)
     assert np.allclose(effects.coordinates(effects.potentials(gamma)), gamma)
     if not model.ties:
@@ -143,7 +157,9 @@ def test_what_scores_leave_open_matches_enumeration(network):
     statistics = cells @ effects.potentials(np.eye(effects.size)).T
     centred, told = cells - law @ cells, statistics - law @ statistics
     own, cross = centred.T @ (law[:, None] * centred), centred.T @ (law[:, None] * told)
-    expected = own - cross @ np.linalg.pinv(told.T @ (law[:, None] * told), hermitian=True) @ cross.T
+    expected = (
+        own - cross @ np.linalg.pinv(told.T @ (law[:, None] * told), hermitian=True) @ cross.T
+    )
     found = means.at(np.append(gamma, np.log(100.0))).unexplained
     assert np.allclose(found, 100 * expected, atol=1e-7)
 
@@ -151,20 +167,28 @@ def test_what_scores_leave_open_matches_enumeration(network):
 def test_smooth_scores_are_the_free_model_with_a_scale_more():
     free, smooth = pair(), pair(ordinal={"b": "smooth", 0: "smooth"})
     counts = np.random.default_rng(6).poisson(30, size=12).astype(float)
-    fits = [bpm.NaiveMLE().fit(tables_of(network, counts, Laplace(2.0))) for network in (free, smooth)]
+    fits = [
+        bpm.NaiveMLE().fit(tables_of(network, counts, Laplace(2.0))) for network in (free, smooth)
+    ]
     assert np.allclose(fits[0].marginals.flat, fits[1].marginals.flat)
     scales = bpm.NoiseAwareMAP().fit(tables_of(smooth, counts, Laplace(2.0))).stats
-    assert {"scale_of_order_2, linear", "scale_of_order_2, linear, rest", "scale_of_order_2, rest"} <= set(
-        scales
-    )
+    assert {
+        "scale_of_order_2, linear",
+        "scale_of_order_2, linear, rest",
+        "scale_of_order_2, rest",
+    } <= set(scales)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # one right model in a hundred
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.ConsistencyWarning"
+)  # one right model in a hundred
 def test_intervals_of_scores_hold_the_truth():
     network = pair(ordinal=["b", 0])
     _, effects, cells, _, _ = drawn(network, 1)
-    law = law_of(cells, effects.potentials(0.5 * np.random.default_rng(1).normal(size=effects.size)))
+    law = law_of(
+        cells, effects.potentials(0.5 * np.random.default_rng(1).normal(size=effects.size))
+    )
     rng, held = np.random.default_rng(2), []
     for _ in range(60):
         counts = rng.multinomial(3000, law) @ cells + np.rint(rng.laplace(scale=12, size=12))
@@ -172,7 +196,11 @@ def test_intervals_of_scores_hold_the_truth():
             warnings.simplefilter(
                 "ignore", ConsistencyWarning
             )  # a right model is accused once in a hundred fits
-            bounds = bpm.NoiseAwareMAP().fit(tables_of(network, counts, Laplace(12.0))).interval(["b", 0])
+            bounds = (
+                bpm.NoiseAwareMAP()
+                .fit(tables_of(network, counts, Laplace(12.0)))
+                .interval(["b", 0])
+            )
         held.append(((bounds["lower"] <= law) & (law <= bounds["upper"])).mean())
     # .90 held with a standard error of at most .04 by releases: level 1e-3, two-sided
     assert 0.77 < np.mean(held) < 0.99
@@ -245,7 +273,10 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
     release.save(tmp_path / "a.release")
     again = bpm.load_release(tmp_path / "a.release")
     assert again.specification == model
-    assert (again.specification.ordinal, again.specification.levels) == (model.ordinal, model.levels)
+    assert (again.specification.ordinal, again.specification.levels) == (
+        model.ordinal,
+        model.levels,
+    )
     assert ModelSpecification.from_pgmpy(bpm.NaiveMLE().fit(again).network) == model
     assert "ordinal" in repr(model) or "levels" in repr(model)
 
@@ -307,7 +338,10 @@ def test_what_cannot_be_combined_is_refused():
         )
     with pytest.raises(ModelError, match="got both orders in"):
         bpm.declare(
-            {m: range(3) for m in "ab"}, [("a", "b")], tied=[[("a", "b"), ("b", "a")]], ordinal=["a", "b"]
+            {m: range(3) for m in "ab"},
+            [("a", "b")],
+            tied=[[("a", "b"), ("b", "a")]],
+            ordinal=["a", "b"],
         )
 
 
@@ -327,7 +361,9 @@ def test_estimators_that_cannot_say_so_before_work():
 
 def test_data_travel_from_a_mechanism_to_an_interval():
     rng = np.random.default_rng(3)
-    data = pd.DataFrame({"b": rng.choice(["low", "high", "higher"], 400), 0: rng.integers(0, 4, 400)})
+    data = pd.DataFrame(
+        {"b": rng.choice(["low", "high", "higher"], 400), 0: rng.integers(0, 4, 400)}
+    )
     release = LaplaceStatistics(epsilon=1.0).release(pair(ordinal=["b", 0]), data, rng=1)
     solution = bpm.NoiseAwareMAP().fit(release)
     assert solution.interval(["b", 0])["lower"].notna().all()
@@ -366,7 +402,9 @@ def test_intervals_without_draws_name_who_has_those_of_the_records():
 
 def test_results_name_the_scores_that_they_rest_on_and_rows_that_no_table_checks_do():
     def fitted(network, *queries):
-        given = [Measurement(one, np.full(len(one.bind(network)), 9.0), Laplace(1.0)) for one in queries]
+        given = [
+            Measurement(one, np.full(len(one.bind(network)), 9.0), Laplace(1.0)) for one in queries
+        ]
         return bpm.NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
 
     linear, smooth = pair(ordinal=["b"]), pair(ordinal={"b": "smooth"})

@@ -47,7 +47,11 @@ def test_any_marginal_matches_enumeration_in_the_order_asked(awkward):
     names = awkward.domain.variables
     if not names:
         pytest.skip("no variable to ask for")
-    for query in ([names[-1]], [names[-1], names[0]] if len(names) > 1 else [names[0]], list(names[::-1])):
+    for query in (
+        [names[-1]],
+        [names[-1], names[0]] if len(names) > 1 else [names[0]],
+        list(names[::-1]),
+    ):
         positions = [awkward.domain.index(v) for v in query]
         shape = [awkward.cardinalities[v] for v in positions]
         flat = np.ravel_multi_index(tuple(x[:, v] for v in positions), shape)
@@ -57,7 +61,9 @@ def test_any_marginal_matches_enumeration_in_the_order_asked(awkward):
         named = dict(zip(names, axis_names(awkward.domain), strict=True))
         assert answer.dims == tuple(named[v] for v in query)
         for variable in query:
-            assert answer.indexes[named[variable]].tolist() == list(awkward.domain.states_of(variable))
+            assert answer.indexes[named[variable]].tolist() == list(
+                awkward.domain.states_of(variable)
+            )
         np.testing.assert_allclose(answer.to_numpy(), expected, atol=1e-12)
 
 
@@ -74,7 +80,9 @@ def test_network_answers_variable_elimination_with_the_same_distribution(awkward
     for variable in awkward.domain.variables:
         answer = VariableElimination(solution.network).query([variable], show_progress=False)
         assert answer.state_names[variable] == list(awkward.domain.states_of(variable))
-        np.testing.assert_allclose(answer.values, solution.marginal([variable]).to_numpy(), atol=1e-10)
+        np.testing.assert_allclose(
+            answer.values, solution.marginal([variable]).to_numpy(), atol=1e-10
+        )
 
 
 def test_network_keeps_the_distribution_of_huge_cancelling_potentials():
@@ -90,16 +98,22 @@ def test_network_keeps_the_distribution_of_huge_cancelling_potentials():
 
 def test_samples_follow_the_distribution_and_carry_declared_labels():
     model = specification(
-        {0: [30, 10, 20], "flag": [True, False], "c": ["z", "a"]}, [(0, "flag"), ("flag", "c"), ("c", 0)]
+        {0: [30, 10, 20], "flag": [True, False], "c": ["z", "a"]},
+        [(0, "flag"), ("flag", "c"), ("c", 0)],
     )
     solution = solution_of(model, seed=3)
     drawn = solution.sample(20_000, rng=7)
     assert list(drawn.columns) == [0, "flag", "c"]
     codes = np.column_stack(
-        [[model.domain.code(v, label) for label in drawn[v].tolist()] for v in model.domain.variables]
+        [
+            [model.domain.code(v, label) for label in drawn[v].tolist()]
+            for v in model.domain.variables
+        ]
     )
     p = probabilities(model, solution.potentials.flat)
-    observed = np.bincount(np.ravel_multi_index(tuple(codes.T), model.cardinalities), minlength=len(p))
+    observed = np.bincount(
+        np.ravel_multi_index(tuple(codes.T), model.cardinalities), minlength=len(p)
+    )
     statistic = ((observed - 20_000 * p) ** 2 / (20_000 * p)).sum()
     assert statistic < chi2.isf(1e-4, len(p) - 1)
     assert drawn.equals(solution.sample(20_000, rng=7))

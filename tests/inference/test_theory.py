@@ -2,12 +2,20 @@
 
 import numpy as np
 import pytest
-from inference.conftest import noisy_release, probabilities, simulated_counts, specification, tables_of
+from inference.conftest import (
+    noisy_release,
+    probabilities,
+    simulated_counts,
+    specification,
+    tables_of,
+)
 
 from bayesprivmrf.inference import CGM, NaiveMLE, uniform_solution
 from bayesprivmrf.privacy import Laplace
 
-CHAIN = specification({name: list(range(3)) for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")])
+CHAIN = specification(
+    {name: list(range(3)) for name in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")]
+)
 THIRD = specification(
     {name: list(range(3)) for name in "abcdef"},
     [(x, y) for i, x in enumerate("abcdef") for y in "abcdef"[i + 1 : i + 4]],

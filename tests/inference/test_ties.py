@@ -108,7 +108,9 @@ def test_naive_likelihood_matches_the_sums_over_tied_cliques(network):
     solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-9).fit(exact_tables(network, counts))
     _law, mean = moments(cells, solution.potentials.flat)
     basis = ties.tie_matrix(model)
-    assert np.allclose(basis.T @ mean, basis.T @ counts / counts[: model.offsets[1]].sum(), atol=1e-6)
+    assert np.allclose(
+        basis.T @ mean, basis.T @ counts / counts[: model.offsets[1]].sum(), atol=1e-6
+    )
     assert ties.coordinates_of(model).missed(solution.potentials.flat) < 1e-8
     assert np.allclose(solution.marginals.flat, mean)
     assert solution.stats["model"] == "tied potentials"
@@ -126,16 +128,22 @@ def test_tied_likelihood_is_the_highest_of_its_family():
         return counts @ theta - 400 * np.log(np.exp(cells @ theta).sum())
 
     rng = np.random.default_rng(4)
-    assert all(likelihood(best) >= likelihood(best + 0.02 * rng.normal(size=best.size)) for _ in range(200))
+    assert all(
+        likelihood(best) >= likelihood(best + 0.02 * rng.normal(size=best.size)) for _ in range(200)
+    )
 
 
-@pytest.mark.parametrize("network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"])
+@pytest.mark.parametrize(
+    "network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"]
+)
 def test_every_estimator_agrees_on_much_data_without_much_noise(network):
     model, cells, _ = data_of(network)
     effects = ties.coordinates_of(model)
     theta = effects.potentials(0.7 * np.random.default_rng(3).normal(size=effects.size))
     counts = np.rint(1e6 * moments(cells, theta)[1])
-    release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
+    release = NoisyStatistics.from_tables(
+        network, dict(model.tables(counts).items()), noise=Laplace(1.0)
+    )
     truth = moments(cells, theta)[1]
     for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()):
         fit = estimator.fit(release)
@@ -149,7 +157,9 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
     model, _, counts = data_of(network)
     rng = np.random.default_rng(2)
     noisy = np.rint(counts + rng.laplace(size=len(counts)) * 8)
-    release = NoisyStatistics.from_tables(network, dict(model.tables(noisy).items()), noise=Laplace(8.0))
+    release = NoisyStatistics.from_tables(
+        network, dict(model.tables(noisy).items()), noise=Laplace(8.0)
+    )
     one = bpm.CGM(stopping="none", steps=1).fit(release)
     many = bpm.CGM(stopping="none", steps=60).fit(release)
     blocks = bpm.CGM(stopping="none", steps=60, acceleration=5.0).fit(release)
@@ -159,10 +169,14 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
     assert ties.coordinates_of(model).missed(many.potentials.flat) < 1e-6
 
 
-@pytest.mark.parametrize("network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"])
+@pytest.mark.parametrize(
+    "network", [chain(3, 2), chain(4, 3), triangle()], ids=["K2T3", "K3T4", "triangle"]
+)
 def test_what_statistics_leave_open_matches_enumeration(network):
     model, cells, counts = data_of(network)
-    release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
+    release = NoisyStatistics.from_tables(
+        network, dict(model.tables(counts).items()), noise=Laplace(1.0)
+    )
     means = MeanCounts(evidence=gather(release))
     gamma = np.random.default_rng(5).normal(size=means.effects.size)
     found = means.at(np.append(gamma, np.log(100.0)))
@@ -172,7 +186,9 @@ def test_what_statistics_leave_open_matches_enumeration(network):
     own = centred.T @ (law[:, None] * centred)
     cross = centred.T @ (law[:, None] * told)
     inner = told.T @ (law[:, None] * told)
-    assert np.allclose(found.unexplained, 100 * (own - cross @ np.linalg.solve(inner, cross.T)), atol=1e-8)
+    assert np.allclose(
+        found.unexplained, 100 * (own - cross @ np.linalg.solve(inner, cross.T)), atol=1e-8
+    )
     assert np.allclose(found.mean, 100 * mean)
 
 
@@ -186,7 +202,9 @@ def pooled_release(network, names, counts, scale=3.0, seed=0):
     for query in asked:
         answer = query.bind(model).answers(counts)
         parts.append(
-            Measurement(query, np.rint(answer + scale * rng.laplace(size=len(answer))), Laplace(scale))
+            Measurement(
+                query, np.rint(answer + scale * rng.laplace(size=len(answer))), Laplace(scale)
+            )
         )
     return NoisyStatistics.from_measurements(network, parts)
 
@@ -197,11 +215,15 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
     assert MeanCounts(evidence=gather(release)).tells_all
     untied = bpm.declare(dict.fromkeys(["m0", "m1"], range(2)), [("m0", "m1")])
-    plain = NoisyStatistics.from_tables(untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0))
+    plain = NoisyStatistics.from_tables(
+        untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0)
+    )
     assert MeanCounts(evidence=gather(plain)).tells_all
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the exact tables are made up
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.ConsistencyWarning"
+)  # the exact tables are made up
 def test_cgm_reads_sums_over_tied_cliques():
     """With little noise, run to its end, it is at the maximum of the likelihood of B'n."""
     network = chain(4, 3)
@@ -216,18 +238,25 @@ def test_cgm_reads_sums_over_tied_cliques():
         first, inner = (
             NoisyStatistics.from_measurements(
                 network,
-                [Measurement(q.table(name), np.array([1333, 1333, 1334]), NoNoise()), *release.measurements],
+                [
+                    Measurement(q.table(name), np.array([1333, 1333, 1334]), NoNoise()),
+                    *release.measurements,
+                ],
             )
             for name in ("m0", "m1")
         )
         # the first state has a potential of its own, so that the model can give its table back; inner ones share
-        assert 4000 * method.fit(first).marginal("m0").to_numpy() == pytest.approx([1333, 1333, 1334])
+        assert 4000 * method.fit(first).marginal("m0").to_numpy() == pytest.approx(
+            [1333, 1333, 1334]
+        )
         with pytest.raises(ModelError, match="without noise"):
             method.fit(inner)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # R-hat about 1.01 is enough here
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # R-hat about 1.01 is enough here
 def test_posterior_and_mode_of_a_tied_chain_agree():
     network = chain(4, 2)
     _, _, counts = data_of(network, size=2000)
@@ -254,7 +283,10 @@ def test_tables_of_shared_transitions_match_enumeration():
     phi = np.random.default_rng(0).normal(size=rows.size)
     first, matrix = rows.probabilities(phi)
     law = np.array(
-        [first[s[0]] * np.prod([matrix[a, b] for a, b in pairwise(s)]) for s in product(range(3), repeat=4)]
+        [
+            first[s[0]] * np.prod([matrix[a, b] for a, b in pairwise(s)])
+            for s in product(range(3), repeat=4)
+        ]
     )
     cells = joint_cells(model)
     assert np.allclose(law.sum(), 1)
@@ -270,7 +302,9 @@ def test_tables_of_shared_transitions_match_enumeration():
 
 
 def test_a_chain_of_order_two_has_rows_for_each_pair():
-    model = ModelSpecification.from_pgmpy(bpm.markov_chain(list("ab"), 5, order=2, share="transitions"))
+    model = ModelSpecification.from_pgmpy(
+        bpm.markov_chain(list("ab"), 5, order=2, share="transitions")
+    )
     rows = TransitionRows(model=model)
     phi = np.random.default_rng(0).normal(size=rows.size)
     first, matrix = rows.probabilities(phi)
@@ -322,10 +356,15 @@ def test_the_naive_estimate_of_shared_parameters_refuses_answers_that_leave_thei
     first, table = np.array([400.0, 600.0]), np.array([[560.0, 240.0], [240.0, 960.0]])  # at rest
     whole = [Measurement(q.table("x1"), first, Laplace(1.0))]
     whole.append(Measurement(q.pooled([("x1", "x2"), ("x2", "x3")]), table.ravel(), Laplace(1.0)))
-    assert bpm.NaiveMLE().fit(NoisyStatistics.from_measurements(network, whole)).status is Status.CONVERGED
+    assert (
+        bpm.NaiveMLE().fit(NoisyStatistics.from_measurements(network, whole)).status
+        is Status.CONVERGED
+    )
     for asked in (q.table("x1"), q.table("x1", "x2")):
         answers = np.full(2 ** len(asked.scope), 100.0)
-        release = NoisyStatistics.from_measurements(network, [Measurement(asked, answers, Laplace(1.0))])
+        release = NoisyStatistics.from_measurements(
+            network, [Measurement(asked, answers, Laplace(1.0))]
+        )
         with pytest.raises(ModelError, match="needs the sums of the cells that share them"):
             bpm.NaiveMLE().fit(release)
 
@@ -375,7 +414,8 @@ def test_two_of_the_same_release_halve_the_noise():
     releases = [pooled_release(network, names, counts, scale=40.0, seed=seed) for seed in (1, 2)]
     one, both = bpm.NoiseAwareMAP().fit(releases[0]), bpm.NoiseAwareMAP().fit(releases)
     widths = [
-        (table["upper"] - table["lower"]).mean() for table in map(sequences.transition_matrix, (one, both))
+        (table["upper"] - table["lower"]).mean()
+        for table in map(sequences.transition_matrix, (one, both))
     ]
     assert widths[1] < 0.85 * widths[0]
 
@@ -389,7 +429,9 @@ def test_ties_travel_with_networks_files_and_solutions(tmp_path):
     release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
     model = release.specification
     assert (
-        model == ModelSpecification.from_pgmpy(network) != ModelSpecification.from_pgmpy(chain(4, 2, False))
+        model
+        == ModelSpecification.from_pgmpy(network)
+        != ModelSpecification.from_pgmpy(chain(4, 2, False))
     )
     release.save(tmp_path / "tied.release")
     again = bpm.load_release(tmp_path / "tied.release")
@@ -541,9 +583,12 @@ def test_derivatives_of_a_chains_tables_are_those_of_finite_differences(network)
     phi, step = np.random.default_rng(4).normal(scale=0.5, size=rows.size), 1e-6
     cells = csr_array(np.eye(model.size))
     sums = NoisySums(rows=rows, matrix=cells, noise=np.ones(model.size), engine=engine)
-    by_phi, by_c = (sums.jacobian(np.append(phi, 0.0), linear=each)[0][:, :-1] for each in (False, True))
+    by_phi, by_c = (
+        sums.jacobian(np.append(phi, 0.0), linear=each)[0][:, :-1] for each in (False, True)
+    )
     numeric = [
-        (rows.tables(phi + move) - rows.tables(phi - move)) / (2 * step) for move in step * np.eye(rows.size)
+        (rows.tables(phi + move) - rows.tables(phi - move)) / (2 * step)
+        for move in step * np.eye(rows.size)
     ]
     np.testing.assert_allclose(by_phi, np.transpose(numeric), atol=1e-8)
     moved = [rows.forward(*rows.shifted(phi, move)) for move in step * np.eye(rows.size)]
@@ -564,4 +609,6 @@ def test_a_chain_of_sixteen_states_and_twenty_steps_is_fitted():
     assert fit.status is Status.CONVERGED
     frame = sequences.transition_matrix(fit)
     truth = matrix.ravel()
-    assert ((frame["lower"] <= truth) & (truth <= frame["upper"])).mean() > 0.84  # of 256; 90 % less 3 errors
+    assert (
+        (frame["lower"] <= truth) & (truth <= frame["upper"])
+    ).mean() > 0.84  # of 256; 90 % less 3 errors

@@ -42,13 +42,17 @@ def people():
     codes = np.empty((4000, LENGTH), int)
     codes[:, 0] = rng.choice(3, len(codes), p=START)
     for t in range(1, LENGTH):
-        codes[:, t] = (rng.random(len(codes))[:, None] > TRUTH.cumsum(axis=1)[codes[:, t - 1]]).sum(axis=1)
+        codes[:, t] = (rng.random(len(codes))[:, None] > TRUTH.cumsum(axis=1)[codes[:, t - 1]]).sum(
+            axis=1
+        )
     return pd.DataFrame(np.array(["a", "b", None], dtype=object)[codes], columns=TIMES)
 
 
 @pytest.fixture(scope="module")
 def release(people):
-    return LaplaceStatistics(epsilon=1.0, queries=SUMS, missing="<end>").release(declared(), people, rng=1)
+    return LaplaceStatistics(epsilon=1.0, queries=SUMS, missing="<end>").release(
+        declared(), people, rng=1
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +63,9 @@ def solution(release):
 @pytest.mark.parametrize("share", ["potentials", "transitions"])
 @pytest.mark.parametrize("order", [1, 2])
 def test_nobody_begins_with_the_end_or_leaves_it(share, order):
-    model = ModelSpecification.from_pgmpy(bpm.markov_chain(STATES, LENGTH, order, share, end="<end>"))
+    model = ModelSpecification.from_pgmpy(
+        bpm.markov_chain(STATES, LENGTH, order, share, end="<end>")
+    )
     assert chain_of(model).end == 2
     assert model.possible is not None
     first = model.possible[: model.offsets[1]].reshape(model.shapes[0])
@@ -80,7 +86,12 @@ def test_exact_sums_give_the_shares_of_the_records(people, share, method):
     )
     fit = method().fit(exact)
     if share == "transitions":
-        codes = people.apply(lambda column: column.map({"a": 0, "b": 1})).fillna(2).astype(int).to_numpy()
+        codes = (
+            people.apply(lambda column: column.map({"a": 0, "b": 1}))
+            .fillna(2)
+            .astype(int)
+            .to_numpy()
+        )
         counts = np.zeros((3, 3))
         for one, two in pairwise(codes.T):
             np.add.at(counts, (one, two), 1)
@@ -102,12 +113,16 @@ def test_lengths_follow_from_the_ends(solution, people):
 
 
 def test_laws_and_times_are_those_of_going_on(solution):
-    matrix = sequences.transition_matrix(solution)["estimate"].unstack()[["a", "b", "<end>"]].loc[STATES]
+    matrix = (
+        sequences.transition_matrix(solution)["estimate"].unstack()[["a", "b", "<end>"]].loc[STATES]
+    )
     going = matrix[STATES].div(1 - matrix["<end>"], axis=0).to_numpy()
     law = sequences.stationary_law(solution)["estimate"]
     assert law.to_numpy() @ going == pytest.approx(law.to_numpy())
     assert sequences.hitting_times(solution, "b")["estimate"]["a"] == pytest.approx(1 / going[0, 1])
-    assert sequences.sojourn_times(solution)["estimate"].to_numpy() == pytest.approx(1 / (1 - np.diag(going)))
+    assert sequences.sojourn_times(solution)["estimate"].to_numpy() == pytest.approx(
+        1 / (1 - np.diag(going))
+    )
     with pytest.raises(ArgumentError, match="`lengths` says when"):
         sequences.hitting_times(solution, "<end>")
 
@@ -121,9 +136,13 @@ def test_a_chain_of_order_two_that_ends_has_rows_for_pairs_that_go_on(people):
     )
     solution = bpm.NoiseAwareMAP().fit(release)
     found = sequences.transition_matrix(solution)
-    assert list(found.index) == [(i, j, k) for i in STATES for j in STATES for k in [*STATES, "<end>"]]
+    assert list(found.index) == [
+        (i, j, k) for i in STATES for j in STATES for k in [*STATES, "<end>"]
+    ]
     assert np.abs(found["estimate"].to_numpy().reshape(2, 2, 3) - TRUTH[:2]).max() < 0.06
-    assert sequences.lengths(solution)["estimate"].to_numpy() == pytest.approx(law_of_lengths(), abs=0.03)
+    assert sequences.lengths(solution)["estimate"].to_numpy() == pytest.approx(
+        law_of_lengths(), abs=0.03
+    )
     law = sequences.stationary_law(solution)["estimate"]
     assert list(law.index) == STATES
     assert law.sum() == pytest.approx(1.0)
@@ -143,7 +162,9 @@ def test_bounds_of_lengths_are_as_wide_as_repeated_releases_vary(solution):
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # few draws
 def test_the_posterior_of_a_chain_that_ends_says_the_same(release):
-    posterior = bpm.LatentCounts().fit(release, rng=1, draws=150, tune=150, chains=2, time_limit=1e-9)
+    posterior = bpm.LatentCounts().fit(
+        release, rng=1, draws=150, tune=150, chains=2, time_limit=1e-9
+    )
     found = sequences.transition_matrix(posterior, prob=0.999)
     assert ((found["lower"] <= TRUTH[:2].ravel()) & (TRUTH[:2].ravel() <= found["upper"])).all()
     ends = sequences.lengths(posterior, prob=0.999)

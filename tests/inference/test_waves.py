@@ -35,9 +35,14 @@ def test_the_evidence_of_waves_states_the_wave_and_the_scope_of_each_table(publi
     _, waves = waves_of(Laplace(4.0), public=public)
     evidence = gather(waves, population="waves")
     known = [evidence.table_at(position) for position in range(len(evidence.noise))]
-    sizes = [(None, (0,))] if public else []  # the public numbers of records are the table of the waves
+    sizes = (
+        [(None, (0,))] if public else []
+    )  # the public numbers of records are the table of the waves
     assert known == [(1, (1, 2)), (1, (2, 3)), (2, (1, 2)), (2, (2, 3)), *sizes]
-    assert [gather(waves[0]).table_at(position) for position in range(2)] == [(None, (0, 1)), (None, (1, 2))]
+    assert [gather(waves[0]).table_at(position) for position in range(2)] == [
+        (None, (0, 1)),
+        (None, (1, 2)),
+    ]
 
 
 def test_the_naive_estimate_of_waves_is_that_of_their_summed_tables():
@@ -49,12 +54,16 @@ def test_the_naive_estimate_of_waves_is_that_of_their_summed_tables():
     for clique in MODEL.cliques:
         gap = fitted.marginal(list(clique)) - expected.marginal(list(clique))
         assert abs(gap).max() < 1e-5
-    assert fitted.marginal(["wave"]).to_numpy() == pytest.approx(np.array(SIZES) / sum(SIZES), abs=1e-5)
+    assert fitted.marginal(["wave"]).to_numpy() == pytest.approx(
+        np.array(SIZES) / sum(SIZES), abs=1e-5
+    )
     assert fitted.stats["wave_totals"] == pytest.approx(SIZES, abs=0.01)
 
 
 @pytest.mark.parametrize("public", [False, True])
-@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=lambda each: each.method)
+@pytest.mark.parametrize(
+    "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=lambda each: each.method
+)
 def test_waves_share_one_model_and_differ_in_their_numbers(estimator, public):
     counts, waves = waves_of(Laplace(4.0), public=public)
     fitted = estimator.fit(waves, population="waves")
@@ -81,7 +90,9 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     """Against the product of two sums, wave by wave, over draws of the prior; N = 5 is public, its parts are not."""
     total, model = 5, specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     values, law = [np.array([3.0, 0.0, 0.5, -1.0]), np.array([0.5, 1.0, -0.5, 2.0])], Laplace(1.0)
-    waves = [NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law) for v in values]
+    waves = [
+        NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law) for v in values
+    ]
     formulation = NormalEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
     prior = populations(formulation, 8000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
@@ -91,7 +102,11 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     for wave, noisy in enumerate(values):
         for size in range(total + 1):
             tables = compositions(size, 4)
-            ways = gammaln(size + 1) - gammaln(tables + 1.0).sum(1) + law.log_density(noisy - tables).sum(1)
+            ways = (
+                gammaln(size + 1)
+                - gammaln(tables + 1.0).sum(1)
+                + law.log_density(noisy - tables).sum(1)
+            )
             terms = np.exp(ways[:, np.newaxis] + tables @ np.log(p.T))
             parts[wave, size], firsts[wave, size] = terms.sum(0), tables[:, 0] @ terms
     weight, first, number = np.zeros(len(p)), np.zeros(len(p)), np.zeros(len(p))
@@ -100,7 +115,11 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
         weight += odds * parts[0, size] * parts[1, total - size]
         first += odds * firsts[0, size] * parts[1, total - size]
         number += odds * size * parts[0, size] * parts[1, total - size]
-    expected = [*(weight @ p / weight.sum()), first.sum() / weight.sum(), number.sum() / weight.sum()]
+    expected = [
+        *(weight @ p / weight.sum()),
+        first.sum() / weight.sum(),
+        number.sum() / weight.sum(),
+    ]
     drawn = formulation.sample(draws=8000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = finished.marginals.reshape(-1, 2, 4).sum(1)
@@ -125,7 +144,11 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
     parts, firsts = [], []
     for size, noisy in zip(sizes, values, strict=True):
         tables = compositions(size, 4)
-        ways = gammaln(size + 1) - gammaln(tables + 1.0).sum(1) + law.log_density(noisy - tables).sum(1)
+        ways = (
+            gammaln(size + 1)
+            - gammaln(tables + 1.0).sum(1)
+            + law.log_density(noisy - tables).sum(1)
+        )
         terms = np.exp(ways[:, np.newaxis] + tables @ np.log(p.T))
         parts.append(terms.sum(0))
         firsts.append(tables[:, 0] @ terms)
@@ -142,11 +165,15 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
         assert counts[:, wave, 0].mean() == pytest.approx(first, abs=0.06)
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # twenty draws are not mixed
 def test_the_posterior_speaks_of_the_people_of_each_wave():
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     tables = [np.array([[60, 20], [30, 10]]), np.array([[20, 8], [9, 5]])]
-    waves = [NoisyStatistics.from_tables(model, {("a", "b"): t}, noise=Laplace(1.0)) for t in tables]
+    waves = [
+        NoisyStatistics.from_tables(model, {("a", "b"): t}, noise=Laplace(1.0)) for t in tables
+    ]
     settings = {"rng": 1, "draws": 20, "tune": 20, "chains": 2}
     posterior = LatentCounts().fit(waves, population="waves", **settings)
     assert posterior.stats["formulation"] == "exact"
@@ -167,8 +194,12 @@ def test_waves_may_have_asked_different_questions():
         NaiveMLE().fit(waves, population="waves")
     for estimator in (CGM(), NoiseAwareMAP()):
         fitted = estimator.fit(waves, population="waves")
-        assert fitted.marginal(["a", "b"]).to_numpy().ravel() == pytest.approx([0.4, 0.1, 0.1, 0.4], abs=0.03)
-        assert fitted.marginal(["b", "c"]).to_numpy().ravel() == pytest.approx([0.4, 0.1, 0.1, 0.4], abs=0.03)
+        assert fitted.marginal(["a", "b"]).to_numpy().ravel() == pytest.approx(
+            [0.4, 0.1, 0.1, 0.4], abs=0.03
+        )
+        assert fitted.marginal(["b", "c"]).to_numpy().ravel() == pytest.approx(
+            [0.4, 0.1, 0.1, 0.4], abs=0.03
+        )
 
 
 def test_what_waves_cannot_be_is_refused_with_a_remedy():
@@ -180,13 +211,18 @@ def test_what_waves_cannot_be_is_refused_with_a_remedy():
     with pytest.raises(ModelError, match="one population must agree on its size"):
         NaiveMLE().fit(waves)
     named = specification({"wave": [0, 1]}, [("wave",)])
-    again = [NoisyStatistics.from_tables(named, {("wave",): [9, k]}, noise=Laplace(1.0)) for k in (3, 4)]
+    again = [
+        NoisyStatistics.from_tables(named, {("wave",): [9, k]}, noise=Laplace(1.0)) for k in (3, 4)
+    ]
     with pytest.raises(ModelError, match="rename it"):
         CGM().fit(again, population="waves")
     pairs = {("x1", "x2"): [[9, 1], [2, 8]], ("x2", "x3"): [[8, 1], [2, 9]]}
     for share in ("potentials", "transitions"):
         chain = markov_chain([0, 1], 3, share=share)
-        tied = [NoisyStatistics.from_tables(chain, pairs, noise=law) for law in (Laplace(1.0), Laplace(2.0))]
+        tied = [
+            NoisyStatistics.from_tables(chain, pairs, noise=law)
+            for law in (Laplace(1.0), Laplace(2.0))
+        ]
         with pytest.raises(ModelError, match="each wave apart"):
             NoiseAwareMAP().fit(tied, population="waves")
     with pytest.raises(ModelError, match="Leave out `formulation`"):

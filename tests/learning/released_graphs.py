@@ -118,7 +118,9 @@ class PromiseOfStableStructure:
         """Exact probabilities of what comes out: the likeliest event exceeds its bound by at most delta."""
         assert self.excess(adjacency) <= 0.1
 
-    @pytest.mark.parametrize("twin", [{"shift": 1}, {"noise": 0.6}], ids=["one less far", "less noise"])
+    @pytest.mark.parametrize(
+        "twin", [{"shift": 1}, {"noise": 0.6}], ids=["one less far", "less noise"]
+    )
     def test_a_twin_that_lets_graphs_out_too_easily_is_caught(self, twin):
         assert self.excess(Adjacency.ADD_OR_REMOVE_ONE, **twin) > 0.1
 

@@ -65,14 +65,19 @@ def held(mechanism, truths, n, seed, **settings) -> dict[str, np.ndarray]:
         found["coupled"].append(hits[pairs != 0])
         found["free"].append(hits[pairs == 0])
         found["fields"].append(
-            covered(learned.couplings_interval(0.9, rng, of="fields", **settings), truth.field_vector)
+            covered(
+                learned.couplings_interval(0.9, rng, of="fields", **settings), truth.field_vector
+            )
         )
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 @pytest.mark.parametrize(
     ("adjacency", "degree"),
-    [(Adjacency.ADD_OR_REMOVE_ONE, 4), pytest.param(Adjacency.REPLACE_ONE, 9, marks=pytest.mark.slow)],
+    [
+        (Adjacency.ADD_OR_REMOVE_ONE, 4),
+        pytest.param(Adjacency.REPLACE_ONE, 9, marks=pytest.mark.slow),
+    ],
 )
 def test_intervals_of_measured_couplings_hold_the_truth(adjacency, degree):
     mechanism = SelectMeasure(rho=0.3, degree=degree, adjacency=adjacency)
@@ -95,7 +100,9 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
     assert len(left_out) >= 15
     assert (left_out["lower"] < 0).all()
     assert (left_out["upper"] > 0).all()
-    (i, j), limit = next(((int(a[1:]), int(b[1:])), row["upper"]) for (a, b), row in left_out.iterrows())
+    (i, j), limit = next(
+        ((int(a[1:]), int(b[1:])), row["upper"]) for (a, b), row in left_out.iterrows()
+    )
     out = {}
     for share in (0.4, 1.0):
         A = learned.coupling_matrix.copy()
@@ -124,7 +131,11 @@ def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     plan = learned.map.plan
     codes = data.to_numpy().astype(np.uint8)
     measured = select_measure.select_and_measure(
-        codes, np.ones(len(codes), dtype=int), 3_000.0, plan, SimulatedNoise(np.random.default_rng(10))
+        codes,
+        np.ones(len(codes), dtype=int),
+        3_000.0,
+        plan,
+        SimulatedNoise(np.random.default_rng(10)),
     )
     targets = select_measure.PairTargets.of(measured, plan, 3_000.0, 0.0)
     kept = targets.standing_out()
@@ -142,7 +153,9 @@ def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     share, ones = sampling / (noise + sampling), np.ones(len(i), dtype=int)
     common = {"measured": len(kept), "candidates": targets.candidates}
     assert (statistic[~kept] < least_statistic(share, ones, kept=kept.sum(), **common)[~kept]).all()
-    assert (statistic[kept] >= least_statistic(share, ones, kept=kept.sum() - 1, **common)[kept] - 1e-9).all()
+    assert (
+        statistic[kept] >= least_statistic(share, ones, kept=kept.sum() - 1, **common)[kept] - 1e-9
+    ).all()
 
 
 def test_tables_have_limits_for_every_entry():
@@ -180,7 +193,9 @@ class Shrinking:
         moments = spins.T @ spins / len(spins)
         p = len(moments)
         words = source.words(p * p).reshape(p, p).astype(float) / 2.0**64
-        A = self.share * np.arctanh(np.clip(moments - np.eye(p), -0.9, 0.9)) + self.noise * (words - 0.5)
+        A = self.share * np.arctanh(np.clip(moments - np.eye(p), -0.9, 0.9)) + self.noise * (
+            words - 0.5
+        )
         A = np.triu(np.sign(A) * np.maximum(np.abs(A) - 0.02, 0), 1)
         return A + A.T, np.zeros(p)
 
@@ -212,8 +227,13 @@ def test_what_a_map_shrinks_is_given_back():
         found = shrinking.learn(codes, None, 2_000.0, SimulatedNoise(rng))
         learned = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
-        hits.append(covered(learned.couplings_interval(0.9, rng=k, replicates=40), truth)[truth != 0])
-        draws = [draw.vector() for draw in calibrated.replicates_of(learned, 20, np.random.default_rng(k))]
+        hits.append(
+            covered(learned.couplings_interval(0.9, rng=k, replicates=40), truth)[truth != 0]
+        )
+        draws = [
+            draw.vector()
+            for draw in calibrated.replicates_of(learned, 20, np.random.default_rng(k))
+        ]
         high, low = 2 * learned.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
         plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
     assert enough(np.concatenate(hits), 0.85)
@@ -254,7 +274,9 @@ def test_the_same_seed_gives_the_same_limits():
     data = regular(6, 23).sample(500, rng=24)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     learned = SelectMeasure(rho=1.0, degree=2).release(variables, data, rng=25)
-    pd.testing.assert_frame_equal(learned.couplings_interval(rng=26), learned.couplings_interval(rng=26))
+    pd.testing.assert_frame_equal(
+        learned.couplings_interval(rng=26), learned.couplings_interval(rng=26)
+    )
     narrow, wide = (learned.couplings_interval(prob, rng=1) for prob in (0.5, 0.95))
     assert (wide["upper"] - wide["lower"] >= narrow["upper"] - narrow["lower"]).all()
 

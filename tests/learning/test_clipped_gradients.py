@@ -74,7 +74,10 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, clip):
     rounded = lattice.rounded(marginals(kind))
     one = np.ones(1, dtype=np.int64)
     squares = [
-        sum(int(v) ** 2 for v in lattice.total(gradient_ascent.cells_of(MODEL, record[None]), one, rounded))
+        sum(
+            int(v) ** 2
+            for v in lattice.total(gradient_ascent.cells_of(MODEL, record[None]), one, rounded)
+        )
         for record in RECORDS
     ]
     bound = Fraction(lattice.clip) * lattice.steps
@@ -92,19 +95,25 @@ def test_no_record_moves_a_sum_by_more_than_the_sensitivity(kind, clip):
         )
         for r in RECORDS
     ]
-    if max(lengths) > lattice.clip * (1 + 1e-4):  # where a gradient is clipped, the bound is attained
+    if max(lengths) > lattice.clip * (
+        1 + 1e-4
+    ):  # where a gradient is clipped, the bound is attained
         assert max(squares) >= bound**2 * (1 - Fraction(1, 2**11))
 
 
 def test_the_longest_gradient_that_there_can_be_is_not_clipped_by_the_largest_clip():
     # at a distribution that is certain of one record, another one that differs in each table is sqrt(2m) away
-    two = ModelSpecification(domain=Domain.from_states({i: [0, 1] for i in range(3)}), cliques=((0, 1), (2,)))
+    two = ModelSpecification(
+        domain=Domain.from_states({i: [0, 1] for i in range(3)}), cliques=((0, 1), (2,))
+    )
     lattice = gradient_ascent.GradientLattice.of(2, 100.0)
     certain = np.bincount(
         gradient_ascent.cells_of(two, np.zeros((1, 3), dtype=int))[0], minlength=two.size
     ).astype(float)
     contribution = lattice.total(
-        gradient_ascent.cells_of(two, np.ones((1, 3), dtype=int)), np.ones(1, int), lattice.rounded(certain)
+        gradient_ascent.cells_of(two, np.ones((1, 3), dtype=int)),
+        np.ones(1, int),
+        lattice.rounded(certain),
     )
     length = math.sqrt(float((contribution.astype(float) ** 2).sum()))
     assert lattice.sensitivity * (1 - 2.0**-11) < length <= lattice.sensitivity
@@ -118,7 +127,8 @@ def test_a_sum_is_made_of_what_each_record_contributes_by_itself(clip):
     cells = gradient_ascent.cells_of(MODEL, RECORDS)
     together = lattice.total(cells, counts, rounded)
     alone = sum(
-        n * lattice.total(cells[i : i + 1], np.ones(1, int), rounded) for i, n in enumerate(counts.tolist())
+        n * lattice.total(cells[i : i + 1], np.ones(1, int), rounded)
+        for i, n in enumerate(counts.tolist())
     )
     np.testing.assert_array_equal(together, alone)
 
@@ -128,12 +138,17 @@ def test_a_sum_is_that_of_clipped_gradients_up_to_the_lattice(clip):
     lattice = gradient_ascent.GradientLattice.of(len(MODEL.cliques), clip)
     mu = marginals("random")
     gradients = np.array(
-        [np.bincount(c, minlength=MODEL.size) - mu for c in gradient_ascent.cells_of(MODEL, RECORDS)]
+        [
+            np.bincount(c, minlength=MODEL.size) - mu
+            for c in gradient_ascent.cells_of(MODEL, RECORDS)
+        ]
     )
     factors = np.minimum(1, lattice.clip / np.linalg.norm(gradients, axis=1))
     found = (
         lattice.total(
-            gradient_ascent.cells_of(MODEL, RECORDS), np.ones(len(RECORDS), int), lattice.rounded(mu)
+            gradient_ascent.cells_of(MODEL, RECORDS),
+            np.ones(len(RECORDS), int),
+            lattice.rounded(mu),
         )
         / lattice.steps
     )
@@ -182,7 +197,12 @@ def test_draws_have_exactly_the_probability_of_their_numerator():
             return np.arange(256, dtype=np.uint8).view(np.uint64)
         return np.full(size, ties[0] << 72 - gradient_ascent.RATE_BITS, dtype=np.uint64)
 
-    for tie, more in ((0, 1), (12344, 1), (12345, 0), ((1 << gradient_ascent.RATE_BITS - 8) - 1, 0)):
+    for tie, more in (
+        (0, 1),
+        (12344, 1),
+        (12345, 0),
+        ((1 << gradient_ascent.RATE_BITS - 8) - 1, 0),
+    ):
         seen.clear()
         ties = [tie]
         assert draw_each(256, numerator, words).sum() == 37 + more
@@ -269,7 +289,9 @@ def test_noise_alone_spreads_potentials_no_further_than_the_default_learning_rat
 
 
 def test_impossible_cells_stay_impossible_and_get_no_noise():
-    public = ModelSpecification(domain=DOMAIN, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+    public = ModelSpecification(
+        domain=DOMAIN, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),)
+    )
     assert public.possible is not None
     codes = RECORDS[~((RECORDS[:, 0] == 0) & (RECORDS[:, 1] == 0))]
     chosen = ascent(specification=public)
@@ -291,7 +313,9 @@ def test_the_largest_curvature_is_the_largest_eigenvalue():
     theta = np.random.default_rng(12).normal(0, 1, MODEL.size)
     product = engine.linearize(theta)[2]
     dense = np.array([product(unit) for unit in np.eye(MODEL.size)])
-    assert largest_curvature(engine, theta) == pytest.approx(np.linalg.eigvalsh(dense).max(), rel=1e-3)
+    assert largest_curvature(engine, theta) == pytest.approx(
+        np.linalg.eigvalsh(dense).max(), rel=1e-3
+    )
     single = marginal_engine([1], [(0,)])
     assert largest_curvature(single, np.zeros(1)) == 0.0
 
@@ -307,7 +331,9 @@ def exact_curve(delta: float) -> float:
             null = float(stats.norm.sf(at / MULTIPLIER))
             return (1 - RATE) * null + RATE * float(stats.norm.sf((at - 1) / MULTIPLIER)), null
 
-        def where(ratio: float) -> float:  # the likelihood ratio is 1 - q + q exp((2x - 1) / (2 z^2))
+        def where(
+            ratio: float,
+        ) -> float:  # the likelihood ratio is 1 - q + q exp((2x - 1) / (2 z^2))
             return MULTIPLIER**2 * math.log((ratio - 1 + RATE) / RATE) + 0.5
 
         up, null = tail(where(math.exp(epsilon)))
@@ -331,7 +357,10 @@ def test_an_audit_of_a_step_passes_the_noise_and_catches_nine_tenths_of_it(share
     rounded = lattice.rounded(marginals("random"))
     single = np.ones(1, dtype=np.int64)
     contribution = max(
-        (lattice.total(gradient_ascent.cells_of(MODEL, record[None]), single, rounded) for record in RECORDS),
+        (
+            lattice.total(gradient_ascent.cells_of(MODEL, record[None]), single, rounded)
+            for record in RECORDS
+        ),
         key=lambda vector: float((vector.astype(float) ** 2).sum()),
     )
     direction = contribution / lattice.sensitivity**2
@@ -347,5 +376,7 @@ def test_an_audit_of_a_step_passes_the_noise_and_catches_nine_tenths_of_it(share
 
         return run
 
-    result = audit(statistics(1, 13), statistics(0, 14), exact_curve, runs=100_000, deltas=(0.1, 0.03, 0.01))
+    result = audit(
+        statistics(1, 13), statistics(0, 14), exact_curve, runs=100_000, deltas=(0.1, 0.03, 0.01)
+    )
     assert result.is_violated == caught

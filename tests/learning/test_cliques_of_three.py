@@ -47,7 +47,9 @@ def least_of_largest(score, i, j, size, given, order):
 
 
 @pytest.mark.parametrize("order", [3, 4])
-@pytest.mark.parametrize("cards", few([(3, 1, 2, 3, 2), (3, 2), CARDS, (2,) * 5, (2, 2, 3)], 2), ids=str)
+@pytest.mark.parametrize(
+    "cards", few([(3, 1, 2, 3, 2), (3, 2), CARDS, (2,) * 5, (2, 2, 3)], 2), ids=str
+)
 def test_scores_are_those_of_all_sets(cards, order):
     rng = np.random.default_rng([len(cards), order])
     for _ in range(2):
@@ -60,7 +62,8 @@ def test_scores_are_those_of_all_sets(cards, order):
             found = PairScores.of(cells, counts, cards, threshold=0, **rule)
             score = partial(direct_score, table)
             direct = [
-                least_of_largest(score, i, j, len(cards), given, order) for i, j in found.pairs.tolist()
+                least_of_largest(score, i, j, len(cards), given, order)
+                for i, j in found.pairs.tolist()
             ]
             assert found.scores.tolist() == direct
             cut = PairScores.of(cells, counts, cards, threshold=205, enough=100 * UNIT, **rule)
@@ -103,7 +106,9 @@ class TestPromise(PromiseOfStableStructure):
         return answer(counts, adjacency)
 
     def scale_scores(self, unit, monkeypatch):
-        monkeypatch.setattr(dependence_graph, "excess_range", lambda *rule: int(unit * excess_range(*rule)))
+        monkeypatch.setattr(
+            dependence_graph, "excess_range", lambda *rule: int(unit * excess_range(*rule))
+        )
 
 
 FOREST = ((0, 1, 2), (2, 3, 4), (4, 5))
@@ -145,14 +150,19 @@ def test_a_forest_of_cliques_has_its_own_graph_in_the_limit(cards):
 def parity_law(cards):
     """Any two of the first three are independent, and the three together are not."""
     cells = np.array(list(product(*map(range, cards))))
-    law = np.where(cells[:, :3].sum(axis=1) % cards[0] == 0, 0.8, 0.2 / (cards[0] - 1)).reshape(cards)
+    law = np.where(cells[:, :3].sum(axis=1) % cards[0] == 0, 0.8, 0.2 / (cards[0] - 1)).reshape(
+        cards
+    )
     return law / law.sum()
 
 
 def test_a_clique_whose_pairs_are_independent_shows_at_three_and_not_at_two():
     law = parity_law((3, 3, 3, 2))
     for pair in combinations(range(3), 2):
-        scores = [least_of_largest(lambda *pair: limit(law, *pair), *pair, 4, 1, order) for order in (2, 3)]
+        scores = [
+            least_of_largest(lambda *pair: limit(law, *pair), *pair, 4, 1, order)
+            for order in (2, 3)
+        ]
         assert scores[0] < 1e-12
         assert scores[1] > 0.5
 
@@ -161,18 +171,24 @@ def together(rows, states, rng):
     """Records of seven variables: two threes, each of which depends only all together, that share one; and a pair."""
     codes = rng.integers(0, states, (rows, 7))
     for a, b, c in ((0, 1, 2), (2, 3, 4)):
-        codes[:, c] = np.where(rng.random(rows) < 0.6, -(codes[:, a] + codes[:, b]) % states, codes[:, c])
+        codes[:, c] = np.where(
+            rng.random(rows) < 0.6, -(codes[:, a] + codes[:, b]) % states, codes[:, c]
+        )
     codes[:, 5] = np.where(rng.random(rows) < 0.6, codes[:, 4], codes[:, 5])
     return pd.DataFrame(codes, columns=list("abcdefg"))
 
 
 @pytest.mark.parametrize(("states", "rows"), [(2, 8_000), (3, 16_000)])
-def test_three_that_interact_only_all_together_are_recovered_saved_and_declared(states, rows, tmp_path):
+def test_three_that_interact_only_all_together_are_recovered_saved_and_declared(
+    states, rows, tmp_path
+):
     data = together(rows, states, np.random.default_rng(6))
     model = bpm.declare(states={name: list(range(states)) for name in data})
     pairs = StableStructure(epsilon=1.0, delta=1e-6, structure="graph").release(model, data, rng=1)
     assert pairs.edges == (("e", "f"),)
-    found = StableStructure(epsilon=1.0, delta=1e-6, structure="graph", order=3).release(model, data, rng=1)
+    found = StableStructure(epsilon=1.0, delta=1e-6, structure="graph", order=3).release(
+        model, data, rng=1
+    )
     assert found.cliques == (("a", "b", "c"), ("c", "d", "e"), ("e", "f"), ("g",))
     assert found.specification.cliques == found.cliques
     assert {len(factor.variables) for factor in found.network.factors} == {1, 2, 3}
@@ -213,7 +229,8 @@ def test_cliques_are_the_largest_sets_of_joined_variables_up_to_the_order(order)
 
 
 @pytest.mark.parametrize(
-    "settings", [{"order": 3}, {"structure": "graph", "order": 1}, {"structure": "graph", "order": 5}]
+    "settings",
+    [{"order": 3}, {"structure": "graph", "order": 1}, {"structure": "graph", "order": 5}],
 )
 def test_orders_out_of_range_are_refused(settings):
     with pytest.raises(ArgumentError, match="`order`"):

@@ -18,7 +18,13 @@ STAMP = {
     "guarantee": PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
     "provenance": Provenance(mechanism="made up"),
 }
-STATES = {0: ["x", "y"], "b": [1, 2, 3], ("c", 1): list("uvwz"), "one": ["only"], "alone": [True, False]}
+STATES = {
+    0: ["x", "y"],
+    "b": [1, 2, 3],
+    ("c", 1): list("uvwz"),
+    "one": ["only"],
+    "alone": [True, False],
+}
 CLIQUES = ((("c", 1), 0, "b"), ("alone", "b"), ("one", 0))  # axes in no order
 COUPLED = [(0, "b"), (0, ("c", 1)), ("b", ("c", 1)), ("alone", "b")]
 
@@ -75,7 +81,9 @@ def test_dependence_and_association_are_those_of_the_definition(seed):
 def test_by_records_that_are_drawn_they_are_nearly_the_same():
     """5,184 configurations: 1,000 are drawn, which leaves 3 standard errors of a mean information below a tenth."""
     states = {v: range(3) for v in "abcd"} | {v: range(4) for v in "efg"}
-    model = learned(5, states, (("a", "b", "e"), ("b", "c"), ("c", "d", "f"), ("f", "g"), ("a", "g")))
+    model = learned(
+        5, states, (("a", "b", "e"), ("b", "c"), ("c", "d", "f"), ("f", "g"), ("a", "g"))
+    )
     joint = joint_of(model)
     assert joint.size > 4096
     graph = model.graph(weight="dependence")
@@ -86,17 +94,25 @@ def test_by_records_that_are_drawn_they_are_nearly_the_same():
     assert learned(5, states, model.model.cliques).graph(weight="dependence").edges == graph.edges
     again = learned(5, states, model.model.cliques).graph(weight="dependence")
     assert nx.utils.graphs_equal(again, graph)  # equal models have equal numbers
-    assert np.all(model.association("a", "d") == pytest.approx(0, abs=1e-12))  # no clique holds the two
+    assert np.all(
+        model.association("a", "d") == pytest.approx(0, abs=1e-12)
+    )  # no clique holds the two
 
 
 def test_states_that_hardly_occur_set_the_largest_weight_and_not_the_dependence():
     domain = Domain.from_states({"a": range(3), "b": range(2)})
     model = ModelSpecification(domain=domain, cliques=(("a", "b"),))
     rare = np.array([[0.1, 0.0], [0.0, 0.1], [-24.0, -16.0]])
-    found = LearnedPotentials(domain=domain, model=model, tables=model.tables(rare.ravel()), **STAMP)
-    largest, dependence = (found.graph(weight=w).edges["a", "b"]["weight"] for w in ("largest", "dependence"))
+    found = LearnedPotentials(
+        domain=domain, model=model, tables=model.tables(rare.ravel()), **STAMP
+    )
+    largest, dependence = (
+        found.graph(weight=w).edges["a", "b"]["weight"] for w in ("largest", "dependence")
+    )
     assert largest > 2
-    assert dependence == pytest.approx(0.05, rel=0.02)  # that of the two by two states that do occur
+    assert dependence == pytest.approx(
+        0.05, rel=0.02
+    )  # that of the two by two states that do occur
     assert found.graph(0.2, weight="dependence").number_of_edges() == 0
     assert found.graph(0.2).number_of_edges() == 1
 
@@ -106,14 +122,20 @@ def test_of_a_single_weak_pair_the_dependence_is_its_coupling():
     domain = Domain.from_states({v: [0, 1] for v in "abc"})
     ising = LearnedIsing(domain=domain, coupling_matrix=A, field_vector=np.zeros(3), **STAMP)
     assert ising.graph().edges["a", "b"]["weight"] == -0.05
-    assert ising.graph(weight="dependence").edges["a", "b"]["weight"] == pytest.approx(0.05, rel=0.01)
+    assert ising.graph(weight="dependence").edges["a", "b"]["weight"] == pytest.approx(
+        0.05, rel=0.01
+    )
     np.testing.assert_allclose(ising.association("a", "b")[0], np.log([0.95, 1.05]), atol=1e-4)
     assert np.all(ising.association("a", "c") == pytest.approx(0, abs=1e-12))
 
 
 def test_impossible_states_are_borne():
     states = {"a": range(2), "b": range(2), "c": range(2)}
-    none = [(("a", 1), ("b", 1)), (("b", 0), ("c", 0)), (("b", 1), ("c", 0))]  # nobody is in state 0 of c
+    none = [
+        (("a", 1), ("b", 1)),
+        (("b", 0), ("c", 0)),
+        (("b", 1), ("c", 0)),
+    ]  # nobody is in state 0 of c
     model = learned(1, states, (("a", "b"), ("b", "c")), impossible=none)
     joint = joint_of(model)
     information, _ = definitions(joint, 0, 1)
@@ -132,7 +154,9 @@ def test_a_model_too_wide_for_marginals_has_a_dependence():
 
 def test_what_cannot_be_asked_is_refused():
     model = learned(0)
-    with pytest.raises(ArgumentError, match="`weight` must be 'largest' or 'dependence', got 'size'"):
+    with pytest.raises(
+        ArgumentError, match="`weight` must be 'largest' or 'dependence', got 'size'"
+    ):
         model.graph(weight="size")
     with pytest.raises(ModelError, match="once"):
         model.association("b", "b")

@@ -48,7 +48,9 @@ def direct_score(table, i, j, given):
     for stratum in own.reshape(-1, *own.shape[-2:]):
         n = stratum.sum()
         if n:
-            departure = np.abs(n * stratum - np.multiply.outer(stratum.sum(1), stratum.sum(0))).sum()
+            departure = np.abs(
+                n * stratum - np.multiply.outer(stratum.sum(1), stratum.sum(0))
+            ).sum()
             score += departure * UNIT // n
     return score
 
@@ -60,7 +62,9 @@ def direct_answer(table, cards, steps, given, adjacency):
         sets = [some for size in range(given + 1) for some in combinations(others, size)]
         excess = min(direct_score(table, i, j, some) for some in sets) - steps * n
         edges += [(i, j)] if excess > 0 else []
-        distances.append(-(-(excess if excess > 0 else 1 - excess) // excess_range(steps, adjacency)))
+        distances.append(
+            -(-(excess if excess > 0 else 1 - excess) // excess_range(steps, adjacency))
+        )
     return tuple(edges), min(distances)
 
 
@@ -192,7 +196,9 @@ class TestPromise(PromiseOfStableStructure):
         return answer(counts, adjacency)
 
     def scale_scores(self, unit, monkeypatch):
-        monkeypatch.setattr(dependence_graph, "excess_range", lambda *rule: int(unit * excess_range(*rule)))
+        monkeypatch.setattr(
+            dependence_graph, "excess_range", lambda *rule: int(unit * excess_range(*rule))
+        )
 
 
 def ising(graph, size, rows, rng):
@@ -246,7 +252,9 @@ def test_a_release_is_of_the_distance_under_its_own_relation_and_rule(given, adj
     data = pd.DataFrame(rows, columns=list("abcd"))
     model = bpm.declare(states={name: [0, 1] for name in data})
     rule = {"threshold": 0.3, "given": given}
-    mechanism = StableStructure(epsilon=0.1, delta=1e-6, structure="graph", adjacency=adjacency, **rule)
+    mechanism = StableStructure(
+        epsilon=0.1, delta=1e-6, structure="graph", adjacency=adjacency, **rule
+    )
     graph = released(mechanism, model, data, Silent())
     ones = np.ones(len(rows), dtype=np.int64)
     edges, distance = stable_graph(rows, ones, (2, 2, 2, 2), adjacency, **rule, most=10**6)
@@ -266,7 +274,9 @@ def test_records_that_depend_on_nothing_have_a_graph_without_edges():
 
 @pytest.mark.parametrize("rows", [0, 1, 40])
 def test_few_records_are_refused(rows):
-    data = pd.DataFrame({"a": np.arange(rows) % 2, "b": np.arange(rows) % 2, "c": np.arange(rows) // 2 % 2})
+    data = pd.DataFrame(
+        {"a": np.arange(rows) % 2, "b": np.arange(rows) % 2, "c": np.arange(rows) // 2 % 2}
+    )
     model = bpm.declare(states={name: [0, 1] for name in data})
     graph = StableStructure(epsilon=1.0, delta=1e-6, structure="graph").release(model, data, rng=1)
     assert graph.is_refusal

@@ -49,7 +49,9 @@ def off(learned, data: pd.DataFrame) -> tuple[float, float]:
     found = []
     for a, b in ("ab", "bc", "ac", "ad"):
         true = pd.crosstab(data[a], data[b], normalize=True)
-        true = true.reindex(index=range(STATES), columns=range(2 if b == "d" else STATES), fill_value=0)
+        true = true.reindex(
+            index=range(STATES), columns=range(2 if b == "d" else STATES), fill_value=0
+        )
         alone = np.multiply.outer(true.sum(axis=1).to_numpy(), true.sum(axis=0).to_numpy())
         model = learned.solution.marginal([a, b]).to_numpy()
         found.append([np.abs(true.to_numpy() - other).sum() / 2 for other in (model, alone)])
@@ -60,7 +62,9 @@ def test_a_fit_that_fails_falls_back_on_merged_states_and_is_nearer_than_indepen
     learned = released()
     assert learned.status == "stopped early"
     assert learned.details[FALLBACK] == "65 rare states merged"
-    assert np.abs(learned.coupling_matrix).max() < 10  # nats; the search that failed had no such bound
+    assert (
+        np.abs(learned.coupling_matrix).max() < 10
+    )  # nats; the search that failed had no such bound
     model, alone = off(learned, frame(5_000, 1))
     assert model < 0.5 * alone
 
@@ -77,14 +81,21 @@ def test_a_fit_of_noise_alone_is_no_other_than_before():
     assert FALLBACK not in learned.details
 
 
-def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
+def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(
+    tmp_path,
+):
     learned = released()
-    with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take `learned.interval"):
+    with pytest.raises(
+        ModelError, match=r"fell back \(65 rare states merged\); take `learned.interval"
+    ):
         learned.couplings_interval()
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
     assert again.details[FALLBACK] == learned.details[FALLBACK]
-    assert "stopped early: the fit of all pairs failed, and the model is a smaller one (65 rare" in str(again)
+    assert (
+        "stopped early: the fit of all pairs failed, and the model is a smaller one (65 rare"
+        in str(again)
+    )
 
 
 @pytest.mark.slow
@@ -160,7 +171,11 @@ def test_the_noise_of_merged_means_is_that_of_the_sums():
     variance = np.random.default_rng(1).uniform(1.0, 5.0, (3, 4))
     table = NoisyTable(scope=(0, 1), values=np.zeros((3, 4)), variance=variance)
     rows, columns, even = contrasts(3) ** 2, contrasts(4) ** 2, [np.ones((k, 1)) for k in (3, 4)]
-    for subset, left, right in (((0,), rows, even[1]), ((1,), even[0], columns), ((0, 1), rows, columns)):
+    for subset, left, right in (
+        ((0,), rows, even[1]),
+        ((1,), even[0], columns),
+        ((0, 1), rows, columns),
+    ):
         precision = effect_precision((3, 4), [table], subset)
         np.testing.assert_allclose(1 / precision, (left.T @ variance @ right).ravel())
 
@@ -194,12 +209,16 @@ def test_the_pairs_that_stand_out_most_are_kept_if_merging_does_not_do(largest, 
 
 def test_the_first_fit_stays_if_no_smaller_one_is_trusted():
     failed = made("not trusted")
-    found = fall_back(targets_of(), failed, lambda _: made("not trusted"), lambda *_: made("not trusted"))
+    found = fall_back(
+        targets_of(), failed, lambda _: made("not trusted"), lambda *_: made("not trusted")
+    )
     assert found is failed
 
 
 def test_two_states_are_not_merged():
     targets = targets_of()
-    two = replace(targets, cardinalities=(2, 2, 2), single=[np.array([0.7])] * 3, pair=[np.zeros((1, 1))] * 3)
+    two = replace(
+        targets, cardinalities=(2, 2, 2), single=[np.array([0.7])] * 3, pair=[np.zeros((1, 1))] * 3
+    )
     failed = made("not trusted")
     assert fall_back(two, failed, lambda _: failed, lambda *_: made("converged")) is failed

@@ -32,7 +32,9 @@ def codes_of(spins) -> np.ndarray:
     return ((np.asarray(spins) + 1) // 2).astype(np.uint8)
 
 
-def ising(codes: np.ndarray, counts=None, radius: float = RADIUS) -> frank_wolfe.LogisticRegressions:
+def ising(
+    codes: np.ndarray, counts=None, radius: float = RADIUS
+) -> frank_wolfe.LogisticRegressions:
     """One regression a node on a constant and all nodes, itself included: the caller's mask leaves it out."""
     p = codes.shape[1]
     counts = np.ones(len(codes), np.int64) if counts is None else counts
@@ -105,7 +107,9 @@ def test_the_mass_of_a_group_is_that_of_its_atoms_each_held_up(scale):
     best_of = np.add.reduceat(absolute, starts[:-1], axis=1)
     masses = atoms_module.log_masses(sums, absolute, best_of, best, starts, np.full((6, 1), scale))
     np.testing.assert_allclose(masses, expected, rtol=0, atol=2.0**-43)
-    narrow = atoms_module.log_masses(sums, absolute, absolute, best, np.arange(8), np.full((6, 1), scale))
+    narrow = atoms_module.log_masses(
+        sums, absolute, absolute, best, np.arange(8), np.full((6, 1), scale)
+    )
     pairs = np.stack([absolute, -absolute]) - best[:, None]
     np.testing.assert_allclose(
         narrow, logsumexp(np.maximum(pairs / scale, -clamp), axis=0), rtol=0, atol=2.0**-43
@@ -215,7 +219,8 @@ def test_no_neighbours_of_a_small_data_set_cost_more_than_a_step_may(adjacency):
     def laws(members) -> list[np.ndarray]:
         total = sum((sums[m] for m in members), np.zeros((3, 4), int))
         return [
-            np.array(list(atom_law(total[r], range(5), scales[r], eligible[r]).values())) for r in range(3)
+            np.array(list(atom_law(total[r], range(5), scales[r], eligible[r]).values()))
+            for r in range(3)
         ]
 
     worst = 0.0
@@ -270,14 +275,22 @@ def exact_curve(delta: float) -> float:
     low, high = 0.0, 50.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(p - math.exp(middle) * q, 0).sum() > delta else (low, middle)
+        low, high = (
+            (middle, high)
+            if np.maximum(p - math.exp(middle) * q, 0).sum() > delta
+            else (low, middle)
+        )
     return high
 
 
 @pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
 def test_an_audit_passes_the_scale_and_catches_nine_tenths_of_it(share, caught):
     result = audit(
-        chosen_up(1, share, 10), chosen_up(0, share, 11), exact_curve, runs=150_000, deltas=(0.1, 0.03, 0.01)
+        chosen_up(1, share, 10),
+        chosen_up(0, share, 11),
+        exact_curve,
+        runs=150_000,
+        deltas=(0.1, 0.03, 0.01),
     )
     assert result.is_violated == caught
 

@@ -50,7 +50,10 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     truth = ring(4, 1, (0.2, 0.5))
     states = np.array(list(itertools.product((0, 1), repeat=4)), dtype=np.uint8)
     spins = 2.0 * states - 1
-    energy = np.einsum("ri,ij,rj->r", spins, truth.coupling_matrix, spins) / 2 + spins @ truth.field_vector
+    energy = (
+        np.einsum("ri,ij,rj->r", spins, truth.coupling_matrix, spins) / 2
+        + spins @ truth.field_vector
+    )
     counts = np.rint(20_000 * np.exp(energy) / np.exp(energy).sum()).astype(np.int64)
     settings = {"radius": 4.0, "steps": 300, "multiple": 60.0}
     mask = np.column_stack([1 - np.eye(4), np.ones(4)])
@@ -60,14 +63,21 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     )
     walks = []
     for seed in range(50):
-        walk = LogisticRegressions(Design.with_constant(states, (2,) * 4), states, counts, 4.0, np.arange(4))
+        walk = LogisticRegressions(
+            Design.with_constant(states, (2,) * 4), states, counts, 4.0, np.arange(4)
+        )
         source = SimulatedNoise(np.random.default_rng(seed))
-        walks.append(frank_wolfe(walk, steps=300, multiple=60.0, source=source, eligible=mask.astype(bool)))
+        walks.append(
+            frank_wolfe(walk, steps=300, multiple=60.0, source=source, eligible=mask.astype(bool))
+        )
     mean, deviation = np.mean(walks, axis=0), np.std(walks, axis=0, ddof=1)
     expected = np.sqrt(np.diagonal(path.choices, axis1=1, axis2=2))
     used = mask.astype(bool)
     # the path leaves out the curvature of the choices: a part of their deviation, beside five standard errors
-    assert np.abs(mean - path.mean)[used].max() < (0.3 * deviation + 5 * deviation / np.sqrt(50))[used].max()
+    assert (
+        np.abs(mean - path.mean)[used].max()
+        < (0.3 * deviation + 5 * deviation / np.sqrt(50))[used].max()
+    )
     ratio = deviation[used] / expected[used]
     assert ratio.min() > 0.6
     assert ratio.max() < 1.4
@@ -100,14 +110,18 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
         hits["free"].append(held[pairs == 0])
         if seed == 0:
             fields, true = learned.couplings_interval(0.9, rng, of="fields"), truth.field_vector
-            hits["fields"].append(((fields["lower"] <= true) & (true <= fields["upper"])).to_numpy())
+            hits["fields"].append(
+                ((fields["lower"] <= true) & (true <= fields["upper"])).to_numpy()
+            )
         widths.append((couplings["upper"] - couplings["lower"]).mean())
         middle = (couplings["lower"] + couplings["upper"]).to_numpy() / 2
         shares = data.mean().to_numpy()
         together = (
             20_000 * np.outer(shares, shares)[np.triu_indices(10, 1)] > 200
         )  # limits of rare pairs bend
-        errors.append(np.array([couplings["estimate"].to_numpy() - pairs, middle - pairs])[:, together])
+        errors.append(
+            np.array([couplings["estimate"].to_numpy() - pairs, middle - pairs])[:, together]
+        )
     assert max(widths) < 0.5
     raw, corrected = np.sqrt((np.concatenate(errors, axis=1) ** 2).mean(axis=1))
     assert corrected < raw  # what the search shrinks and mixes up is given back
@@ -123,7 +137,9 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
 def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(settings):
     data = ring(5, 7, (0.2, 0.5)).sample(4_000, rng=8)
     variables = bpm.declare(states={name: [0, 1] for name in data})
-    learned = PrivateFrankWolfe(**{"rho": 1.0, "width": 3.0} | settings).release(variables, data, rng=9)
+    learned = PrivateFrankWolfe(**{"rho": 1.0, "width": 3.0} | settings).release(
+        variables, data, rng=9
+    )
     assert learned.couplings_interval(rng=10, replicates=2)["note"].str.contains("calibrated").all()
     with pytest.raises(ArgumentError, match="'linearised' for this release"):
         learned.couplings_interval(rng=10, method="linearised")

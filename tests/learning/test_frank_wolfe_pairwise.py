@@ -25,7 +25,9 @@ def source(seed: int) -> SimulatedNoise:
     return SimulatedNoise(np.random.default_rng(seed))
 
 
-def softmaxes(codes: np.ndarray, radius: float = 1.3, states=STATES, counts=None) -> SoftmaxRegressions:
+def softmaxes(
+    codes: np.ndarray, radius: float = 1.3, states=STATES, counts=None
+) -> SoftmaxRegressions:
     counts = np.ones(len(codes), np.int64) if counts is None else counts
     design = frank_wolfe.Design.with_constant(codes, states)
     return SoftmaxRegressions(design, codes, counts, radius, np.arange(len(states)), states)
@@ -68,7 +70,10 @@ def test_softmax_residuals_are_rounded_probabilities(steps):
     regressions = softmaxes(EVERY)
     if steps == 9000:  # so that bits of the margins are dropped
         regressions.move(
-            frank_wolfe.Atoms(groups=np.zeros(9, np.int64), signs=np.eye(9, 4, dtype=np.int8)[:, :1]), steps
+            frank_wolfe.Atoms(
+                groups=np.zeros(9, np.int64), signs=np.eye(9, 4, dtype=np.int8)[:, :1]
+            ),
+            steps,
         )
         steps = 3
     regressions = moved(regressions, 1, steps)
@@ -166,8 +171,12 @@ def test_the_exposures_of_unequal_alphabets():
 
 def test_an_added_record_costs_a_fourth_of_a_replaced_one():
     exposure = Exposure.of_pairs(STATES)
-    assert step_scale(exposure, 1.0, 9, ADD) == pytest.approx(step_scale(exposure, 1.0, 9, REPLACE) / 2)
-    assert step_rho(exposure, 30.0, 9, ADD) == pytest.approx(step_rho(exposure, 30.0, 9, REPLACE) / 4)
+    assert step_scale(exposure, 1.0, 9, ADD) == pytest.approx(
+        step_scale(exposure, 1.0, 9, REPLACE) / 2
+    )
+    assert step_rho(exposure, 30.0, 9, ADD) == pytest.approx(
+        step_rho(exposure, 30.0, 9, REPLACE) / 4
+    )
 
 
 # an audit
@@ -184,7 +193,11 @@ def chosen_signs(label: int, feature: int, share: float, seed: int):
     def run(runs: int) -> np.ndarray:
         size = runs * STEPS
         atoms = frank_wolfe.choose_atoms(
-            np.tile(sums, (size, 1)), start, np.tile(scales[:2], size), noise, np.ones((2 * size, 1), bool)
+            np.tile(sums, (size, 1)),
+            start,
+            np.tile(scales[:2], size),
+            noise,
+            np.ones((2 * size, 1), bool),
         )
         pulled = atoms.signs[:, 0].reshape(size, 2) == np.array([1, -1])
         return pulled.reshape(runs, 2 * STEPS).sum(axis=1)
@@ -201,7 +214,11 @@ def exact_curve(delta: float) -> float:
     low, high = 0.0, 50.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(p - math.exp(middle) * q, 0).sum() > delta else (low, middle)
+        low, high = (
+            (middle, high)
+            if np.maximum(p - math.exp(middle) * q, 0).sum() > delta
+            else (low, middle)
+        )
     return high
 
 
@@ -223,7 +240,11 @@ def test_an_audit_passes_the_softmax_scale_and_catches_nine_tenths_of_it(share, 
 def test_default_steps_grow_with_the_signal_and_never_fall_below_ten():
     def steps(total, rho=1.0, adjacency=ADD):
         fitted = frank_wolfe.PairwiseByPairs(
-            cardinalities=(2,) * 50, eligible=~np.eye(50, dtype=bool), width=1.0, rho=rho, adjacency=adjacency
+            cardinalities=(2,) * 50,
+            eligible=~np.eye(50, dtype=bool),
+            width=1.0,
+            rho=rho,
+            adjacency=adjacency,
         )
         return fitted.steps_for(total)
 
@@ -265,7 +286,12 @@ def test_tables_of_unequal_alphabets_are_recovered(kind):
     states = (3, 2, 1, 4)
     W, theta, codes, counts = pairwise_sample(9, states, 1.0, 10**6)
     fitted = kind(
-        cardinalities=states, eligible=~np.eye(4, dtype=bool), width=1.0, rho=100.0, adjacency=ADD, steps=300
+        cardinalities=states,
+        eligible=~np.eye(4, dtype=bool),
+        width=1.0,
+        rho=100.0,
+        adjacency=ADD,
+        steps=300,
     )
     found, fields = fitted.learn(codes, counts, None, source(10))
     assert np.abs(W).max() > 0.2

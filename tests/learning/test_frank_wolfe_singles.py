@@ -34,7 +34,9 @@ def sparse(records: int, seed: int) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
     busy = rng.random(records) < 0.3
     rates = np.geomspace(0.003, 0.3, 12)[:, None] * np.where(busy, 1.9, 0.6)
-    return pd.DataFrame((rng.random((12, records)) < rates).T.astype(int), columns=list(INDICATORS.nodes))
+    return pd.DataFrame(
+        (rng.random((12, records)) < rates).T.astype(int), columns=list(INDICATORS.nodes)
+    )
 
 
 def margins(learned) -> np.ndarray:
@@ -50,7 +52,9 @@ def test_margins_of_sparse_indicators_are_those_of_the_records_and_without_the_s
     assert np.abs(margins(learned) - truth).max() < 0.01
     assert learned.status == "approximate"
     assert learned.details["margin_gap"] < 0.001
-    before = PrivateFrankWolfe(rho=0.1, width=width, single_share=0).release(INDICATORS, data, rng=2)
+    before = PrivateFrankWolfe(rho=0.1, width=width, single_share=0).release(
+        INDICATORS, data, rng=2
+    )
     assert np.abs(margins(before) - truth).max() > 0.03
 
 
@@ -62,7 +66,9 @@ def law_of(couplings: Fixed, fields: np.ndarray, cards: tuple[int, ...]) -> np.n
         for scope in couplings.scopes:
             shape = tuple(cards[v] for v in scope)
             size = math.prod(shape)
-            value += couplings.potentials[start : start + size].reshape(shape)[tuple(cell[v] for v in scope)]
+            value += couplings.potentials[start : start + size].reshape(shape)[
+                tuple(cell[v] for v in scope)
+            ]
             start += size
         first = np.cumsum([0, *cards])
         log[cell] = value + sum(fields[first[v] + state] for v, state in enumerate(cell))
@@ -73,7 +79,9 @@ def law_of(couplings: Fixed, fields: np.ndarray, cards: tuple[int, ...]) -> np.n
 @pytest.mark.parametrize("cards", [(2, 2, 2, 2), (2, 3, 1, 4)])
 @pytest.mark.parametrize("inference", ["exact", "gibbs"])
 def test_refitted_fields_give_the_measured_margins_by_enumeration(cards, inference, monkeypatch):
-    monkeypatch.setattr("bayesprivmrf.inference.effects_fit.fit.is_narrow", lambda *_: inference == "exact")
+    monkeypatch.setattr(
+        "bayesprivmrf.inference.effects_fit.fit.is_narrow", lambda *_: inference == "exact"
+    )
     rng, total = np.random.default_rng(3), 50_000
     pairs = [(i, j) for i in range(4) for j in range(i) if min(cards[i], cards[j]) > 1]
     couplings = Fixed(
@@ -85,14 +93,19 @@ def test_refitted_fields_give_the_measured_margins_by_enumeration(cards, inferen
     plan = singles_plan(cards, DiscreteGaussian(1.0))
     sums = 2 * tables[1::2] - total if is_binary else tables
     found = refit.fit_fields(
-        Measured(one_way=sums, pairs=np.zeros((0, 2), int), two_way=sums[:0]), plan, total, couplings
+        Measured(one_way=sums, pairs=np.zeros((0, 2), int), two_way=sums[:0]),
+        plan,
+        total,
+        couplings,
     )
     joint = law_of(couplings, found.fields, cards)
     seen = np.concatenate(
         [joint.sum(axis=tuple(w for w in range(len(cards)) if w != v)) for v in range(len(cards))]
     )
     # exact: but for the penalty, which is a part of the sampling error; draws: 20 a record, as many sd
-    np.testing.assert_allclose(seen, np.concatenate(shares), atol=3e-4 if inference == "exact" else 4e-3)
+    np.testing.assert_allclose(
+        seen, np.concatenate(shares), atol=3e-4 if inference == "exact" else 4e-3
+    )
     assert found.agrees
     assert found.details["inference"] == inference
     by_variable = np.split(found.fields, np.cumsum(cards)[:-1])
@@ -114,7 +127,11 @@ def test_tables_of_more_states_are_refitted_too():
     learned = PrivateFrankWolfe(rho=50.0, width=3.0).release(bpm.declare(SURVEY), data, rng=6)
     for name in learned.domain.variables:
         told = learned.solution.marginal([name])
-        seen = data[name].value_counts(normalize=True).reindex(list(told[str(name)].to_numpy()), fill_value=0)
+        seen = (
+            data[name]
+            .value_counts(normalize=True)
+            .reindex(list(told[str(name)].to_numpy()), fill_value=0)
+        )
         np.testing.assert_allclose(told.values, seen.to_numpy(), atol=0.02)
 
 
@@ -136,7 +153,9 @@ def test_a_model_whose_chains_do_not_mix_is_not_trusted():
     strong = Fixed(scopes, np.tile(0.4 * np.array([1.0, -1.0, -1.0, 1.0]), len(scopes)))
     sums = np.zeros(p, dtype=np.int64)
     measured = Measured(one_way=sums, pairs=np.zeros((0, 2), int), two_way=sums[:0])
-    found = refit.fit_fields(measured, singles_plan((2,) * p, DiscreteGaussian(5.0)), 10_000.0, strong)
+    found = refit.fit_fields(
+        measured, singles_plan((2,) * p, DiscreteGaussian(5.0)), 10_000.0, strong
+    )
     assert not found.agrees
     assert found.details["inference"] == "gibbs"
 
@@ -165,7 +184,9 @@ def test_a_share_of_zero_is_what_was_before_and_its_files_say_the_same(tmp_path)
 
 @pytest.mark.parametrize("order", [2, 3])
 def test_a_file_keeps_what_was_measured_and_the_map_measures_again(order, tmp_path):
-    learned = PrivateFrankWolfe(rho=1.0, width=2.0, order=order).release(INDICATORS, sparse(3_000, 9), rng=10)
+    learned = PrivateFrankWolfe(rho=1.0, width=2.0, order=order).release(
+        INDICATORS, sparse(3_000, 9), rng=10
+    )
     learned.save(tmp_path / "one.release")
     loaded = bpm.load_release(tmp_path / "one.release")
     assert loaded.map.singles == learned.map.singles
@@ -209,12 +230,18 @@ def single_sums(frame: pd.DataFrame, network, **settings) -> tuple[np.ndarray, D
 def test_no_neighbours_of_small_data_are_told_apart_by_more_than_the_share(cards, adjacency):
     """All data sets of one or two records, all neighbours: the worst one spends the share but for rounding."""
     names = [f"v{i}" for i in range(len(cards))]
-    network = bpm.declare(states={name: list(range(k)) for name, k in zip(names, cards, strict=True)})
+    network = bpm.declare(
+        states={name: list(range(k)) for name, k in zip(names, cards, strict=True)}
+    )
     cells = list(itertools.product(*map(range, cards)))
     each = {}
     for cell in cells:
-        each[cell], law = single_sums(pd.DataFrame([cell], columns=names), network, adjacency=adjacency)
-    two, same = single_sums(pd.DataFrame([cells[0], cells[-1]], columns=names), network, adjacency=adjacency)
+        each[cell], law = single_sums(
+            pd.DataFrame([cell], columns=names), network, adjacency=adjacency
+        )
+    two, same = single_sums(
+        pd.DataFrame([cells[0], cells[-1]], columns=names), network, adjacency=adjacency
+    )
     np.testing.assert_array_equal(
         two, each[cells[0]] + each[cells[-1]]
     )  # sums, whatever the number of records
@@ -243,7 +270,9 @@ def test_an_audit_passes_the_noise_and_catches_noise_for_one_variable_alone(adja
     for code in (0, 1):
         frame = pd.DataFrame(np.full((1, p), code), columns=names)
         seen = Seen()
-        mechanism = PrivateFrankWolfe(rho=rho, width=1.0, steps=2, single_share=0.5, adjacency=adjacency)
+        mechanism = PrivateFrankWolfe(
+            rho=rho, width=1.0, steps=2, single_share=0.5, adjacency=adjacency
+        )
         released(mechanism, network, frame, seen)
         ((sums[code], law),) = [(exact, law) for exact, law in seen.exact if exact.size > 1]
     pair = (sums[0], sums[1] if adjacency is REPLACE else 0 * sums[0])

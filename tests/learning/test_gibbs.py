@@ -41,13 +41,17 @@ def test_draws_have_the_models_marginals(name):
         np.add.at(table, tuple(draws.codes[:, v] for v in scope) or ..., 1 if scope else 40_000)
         expected = mu[start : start + table.size].reshape(shape)
         deviation = np.sqrt(expected * (1 - expected) / 40_000) + 1e-12
-        assert (np.abs(table / 40_000 - expected) < 4.5 * deviation).all()  # level 1e-4 over all cells
+        assert (
+            np.abs(table / 40_000 - expected) < 4.5 * deviation
+        ).all()  # level 1e-4 over all cells
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_visits_are_those_of_the_draws(name):
     cards, scopes, theta, _ = model(name)
-    first, second = (chains.Chains(cards, scopes, np.random.default_rng(2), chains=8) for _ in range(2))
+    first, second = (
+        chains.Chains(cards, scopes, np.random.default_rng(2), chains=8) for _ in range(2)
+    )
     codes = first.advance(theta, 50)
     visits = second.marginals(theta, 50)
     for start, scope in zip(sizes(cards, scopes), scopes, strict=False):
@@ -55,7 +59,9 @@ def test_visits_are_those_of_the_draws(name):
         np.add.at(table, tuple(codes[:, v].ravel() for v in scope), 1)
         if not scope:
             table[()] = codes.shape[0] * codes.shape[2]
-        np.testing.assert_allclose(visits[start : start + table.size], table.ravel() / 400, atol=1e-12)
+        np.testing.assert_allclose(
+            visits[start : start + table.size], table.ravel() / 400, atol=1e-12
+        )
 
 
 def test_two_states_take_either_kernel_to_the_same_law():
@@ -68,7 +74,9 @@ def test_two_states_take_either_kernel_to_the_same_law():
 
 
 def test_potentials_of_pairs_and_singles_are_couplings_and_fields():
-    A, h = gibbs.ising_of(3, [(2, 0), (1,), (0,)], np.array([0.5, -0.3, 0.1, 0.9, -0.2, 0.2, 0.0, 1.0]))
+    A, h = gibbs.ising_of(
+        3, [(2, 0), (1,), (0,)], np.array([0.5, -0.3, 0.1, 0.9, -0.2, 0.2, 0.0, 1.0])
+    )
     s = np.array(np.meshgrid(*[[-1, 1]] * 3, indexing="ij")).reshape(3, -1)
     pair = np.array([[0.5, -0.3], [0.1, 0.9]])
     direct = (
@@ -81,6 +89,11 @@ def test_potentials_of_pairs_and_singles_are_couplings_and_fields():
 
 
 def test_chains_that_are_stuck_are_not_trusted():
-    cards, scopes = (2,) * 30, [(i, (i + 1) % 30) for i in range(30)] + [(i, (i + 7) % 30) for i in range(30)]
+    cards, scopes = (
+        (2,) * 30,
+        [(i, (i + 1) % 30) for i in range(30)] + [(i, (i + 7) % 30) for i in range(30)],
+    )
     theta = np.tile([2.5, -2.5, -2.5, 2.5], len(scopes))
-    assert not chains.gibbs_draws(cards, scopes, theta, 2000, np.random.default_rng(4)).mixing.trusted
+    assert not chains.gibbs_draws(
+        cards, scopes, theta, 2000, np.random.default_rng(4)
+    ).mixing.trusted

@@ -19,14 +19,18 @@ STAMP = {
     "guarantee": PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
     "provenance": Provenance(mechanism="made up"),
 }
-BINARY = Domain.from_states({"z": ["no", "yes"], 0: [True, False], "a": [1, 2], "lonely": ["p", "q"]})
+BINARY = Domain.from_states(
+    {"z": ["no", "yes"], 0: [True, False], "a": [1, 2], "lonely": ["p", "q"]}
+)
 MIXED = Domain.from_states({"z": ["no", "yes"], 0: [7, 5, 6], "one": ["x"], "a": [1, 2, 3, 4]})
 
 
 def monomials(order=2) -> LearnedMonomials:
     sets = Monomials.complete(4, order)
     rng = np.random.default_rng(3)
-    return LearnedMonomials(domain=BINARY, sets=sets, coefficients=rng.normal(size=len(sets)), **STAMP)
+    return LearnedMonomials(
+        domain=BINARY, sets=sets, coefficients=rng.normal(size=len(sets)), **STAMP
+    )
 
 
 def potentials(
@@ -48,7 +52,9 @@ def ising() -> LearnedIsing:
 def pairwise() -> LearnedPairwise:
     W = np.zeros((10, 10))
     W[:2, 2:5] = np.outer([1, -1], [0.5, -0.2, -0.3])
-    return LearnedPairwise(domain=MIXED, coupling_matrix=W + W.T, field_vector=np.zeros(10), **STAMP)
+    return LearnedPairwise(
+        domain=MIXED, coupling_matrix=W + W.T, field_vector=np.zeros(10), **STAMP
+    )
 
 
 def log_probabilities(model) -> np.ndarray:
@@ -66,7 +72,11 @@ def test_couplings_and_fields_of_two_states_say_the_same_distribution(make):
     A, h = model.couplings, model.fields
     assert A.dims == ("variable", "other")
     assert h.dims == ("variable",)
-    assert list(A.coords["other"].values) == list(h.coords["variable"].values) == list(BINARY.variables)
+    assert (
+        list(A.coords["other"].values)
+        == list(h.coords["variable"].values)
+        == list(BINARY.variables)
+    )
     spins = np.array(list(itertools.product([-1, 1], repeat=4)))
     expected = np.einsum("ri,ij,rj->r", spins, A.values, spins) / 2 + spins @ h.values
     np.testing.assert_allclose(
@@ -161,12 +171,16 @@ def test_labels_say_which_entry_of_the_vector_a_coupling_or_field_is(make):
                 place = [BINARY.variables.index(v) for v in label]
                 expected = held.values[tuple(place)]
             else:
-                variables, states = (label[:1], label[1:]) if of == "fields" else (label[:2], label[2:])
+                variables, states = (
+                    (label[:1], label[1:]) if of == "fields" else (label[:2], label[2:])
+                )
                 table = held[variables if of == "couplings" else variables[0]]
                 codes = [MIXED.code(v, state) for v, state in zip(variables, states, strict=True)]
                 expected = table.values[tuple(codes)]
             assert value == pytest.approx(float(expected), abs=1e-12)
-    pairs = {frozenset(model.labels("couplings")[k][:2]) for k in range(len(model.labels("couplings")))}
+    pairs = {
+        frozenset(model.labels("couplings")[k][:2]) for k in range(len(model.labels("couplings")))
+    }
     assert len(pairs) == 6
 
 
@@ -228,7 +242,9 @@ def test_a_model_too_wide_for_exact_inference_has_a_solution_that_refuses_margin
         wide.solution.marginal(["v0"])
     records = wide.sample(30, rng=1)
     assert records.equals(wide.solution.sample(30, rng=1))
-    assert np.isnan(bpm.compare({"wide": wide}, holdout=records).loc["wide", "holdout_log_likelihood"])
+    assert np.isnan(
+        bpm.compare({"wide": wide}, holdout=records).loc["wide", "holdout_log_likelihood"]
+    )
 
 
 def test_a_learned_model_is_drawn_and_compared_like_its_solution():
@@ -238,7 +254,9 @@ def test_a_learned_model_is_drawn_and_compared_like_its_solution():
     truth = bpm.uniform_solution(model.specification)
     both = bpm.compare({"model": model, "solution": model.solution}, truth=truth)
     assert both.loc["model"].equals(both.loc["solution"])
-    shown = [marginal_forest({"it": each}, ["z", 0], truth=model) for each in (model, model.solution)]
+    shown = [
+        marginal_forest({"it": each}, ["z", 0], truth=model) for each in (model, model.solution)
+    ]
     points = [np.ma.getdata(figure.axes[0].collections[0].get_offsets()) for figure in shown]
     np.testing.assert_array_equal(*points)
     assert edge_marginals(model, {"it": model.solution}).axes

@@ -24,7 +24,10 @@ STATES = {3: ["no", "yes"], 0: [False, True], "k": [3, 1, 2], (1, 2): ["ever"]}
 def fitted(target, adjacency=Adjacency.ADD_OR_REMOVE_ONE, steps=None, rng=1) -> LearnedRegression:
     draws = np.random.default_rng(5)
     data = pd.DataFrame(
-        {v: [labels[i] for i in draws.integers(0, len(labels), 500)] for v, labels in STATES.items()}
+        {
+            v: [labels[i] for i in draws.integers(0, len(labels), 500)]
+            for v, labels in STATES.items()
+        }
     )
     mechanism = PrivateLogisticRegression(
         rho=1.0, radius=2.0, target=target, adjacency=adjacency, steps=steps
@@ -35,7 +38,11 @@ def fitted(target, adjacency=Adjacency.ADD_OR_REMOVE_ONE, steps=None, rng=1) -> 
 @pytest.mark.parametrize("target", [0, 3])
 @pytest.mark.parametrize(
     ("adjacency", "steps"),
-    [(Adjacency.REPLACE_ONE, None), (Adjacency.ADD_OR_REMOVE_ONE, None), (Adjacency.ADD_OR_REMOVE_ONE, 4)],
+    [
+        (Adjacency.REPLACE_ONE, None),
+        (Adjacency.ADD_OR_REMOVE_ONE, None),
+        (Adjacency.ADD_OR_REMOVE_ONE, 4),
+    ],
 )
 def test_a_file_gives_the_release_back(tmp_path, target, adjacency, steps):
     path = tmp_path / "regression.release"

@@ -54,7 +54,9 @@ def test_neighbors_alone_are_merged_where_states_are_ordered_and_no_answer_with_
                 if ordinal:
                     places = [ANSWERS.index(state) for state in part]
                     assert places == list(range(places[0], places[-1] + 1))
-    assert any("5" in part for parts in release.merged_states.values() for part in parts)  # without an order
+    assert any(
+        "5" in part for parts in release.merged_states.values() for part in parts
+    )  # without an order
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,9 @@ def test_what_may_be_merged_follows_the_rule(rule, groups):
 def test_the_smallest_are_merged_first_and_no_further_than_until_their_count_is_known():
     noisy = np.array([1.0, 11.0, 500.0, 10.0, 9.0])
     assert [set(part) for part in Merging.of([noisy], [4.0]).parts(0)] == [{0, 1, 3, 4}]
-    assert [set(part) for part in Merging.of([noisy], [3.8]).parts(0)] == [{0, 3, 4}]  # 20 > 3 · 3.8 · √3
+    assert [set(part) for part in Merging.of([noisy], [3.8]).parts(0)] == [
+        {0, 3, 4}
+    ]  # 20 > 3 · 3.8 · √3
     ordered = MergeRule(is_ordered=True)
     run = np.array([500.0, 5.0, 8.5, 8.0, 5.5, 500.0])
     assert [set(p) for p in Merging.of([run], [3.0], [ordered]).parts(0)] == [{1, 2}, {3, 4}]
@@ -87,7 +91,9 @@ def test_the_smallest_are_merged_first_and_no_further_than_until_their_count_is_
 def test_merging_moves_with_noisy_counts_and_public_declarations_alone():
     counts = np.array([2.0, 3.0, 100.0, 4.0])
     for rule in (MergeRule(), MergeRule(is_ordered=True, apart=(3,))):
-        same = [Merging.of([counts + shift], [4.0], [rule]).groups[0].tolist() for shift in (0.0, 0.4)]
+        same = [
+            Merging.of([counts + shift], [4.0], [rule]).groups[0].tolist() for shift in (0.0, 0.4)
+        ]
         assert same[0] == same[1]
 
 
@@ -99,10 +105,14 @@ def test_groups_of_one_size_are_told_apart_in_the_query_of_a_table():
         domain, merging
     )
     counts = np.arange(8.0)
-    np.testing.assert_array_equal(made.query.bind(model).answers(counts), [0 + 4, 1 + 5, 2 + 6, 3 + 7])
+    np.testing.assert_array_equal(
+        made.query.bind(model).answers(counts), [0 + 4, 1 + 5, 2 + 6, 3 + 7]
+    )
 
 
-def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_row_they_touch(tmp_path):
+def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_row_they_touch(
+    tmp_path,
+):
     release = learned()
     variable, parts = next(iter(release.merged_states.items()))
     first = list(map(str, parts[0]))
@@ -114,7 +124,9 @@ def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_ro
     other = next(item for item in ITEMS if item != variable)
     frame = release.solution.interval([variable, other])
     rows = frame.index.get_level_values(variable).isin(first)
-    named = frame["note"].str.contains(f"{variable}: {', '.join(first)} are merged in the fit", regex=False)
+    named = frame["note"].str.contains(
+        f"{variable}: {', '.join(first)} are merged in the fit", regex=False
+    )
     assert (named == rows).all()
     assert (frame.loc[rows, "status"] != "ok").all()
     release.save(tmp_path / "a.release")

@@ -73,7 +73,9 @@ def test_states_are_listed_or_eliminated_by_what_is_cheaper():
 
 def noisy_means(family: Monomials, h: np.ndarray, noise: float, seed: int) -> np.ndarray:
     means = by_enumeration(family, h)[1]
-    return np.concatenate([[1.0], means + np.random.default_rng(seed).normal(0, noise**0.5, means.size)])
+    return np.concatenate(
+        [[1.0], means + np.random.default_rng(seed).normal(0, noise**0.5, means.size)]
+    )
 
 
 def test_the_mode_solves_its_equation():
@@ -85,7 +87,9 @@ def test_the_mode_solves_its_equation():
     assert details["status"] == "converged"
     assert found[0] == 0
     _, mu, covariance = by_enumeration(family, found[1:])
-    told = covariance / total + noise * np.eye(mu.size) + total_noise * np.outer(means[1:], means[1:])
+    told = (
+        covariance / total + noise * np.eye(mu.size) + total_noise * np.outer(means[1:], means[1:])
+    )
     weight = covariance @ np.linalg.inv(told)
     scales = np.array(details["prior_scales"])[family.orders[1:] - 1] ** 2
     largest = 2.0 ** (2 - family.orders[1:])
@@ -108,10 +112,12 @@ def test_large_coefficients_are_kept_and_noise_is_drawn_to_zero():
     for seed in range(5):
         means = noisy_means(family, h, noise + 1 / total, seed)
         mode = posterior_mode(family, means, noise, 0.0, total)[0][1:]
-        ridge = parities.fit_parities(family, means, parities.default_ridges(family, means, noise, total))[0][
-            1:
-        ]
-        assert np.abs(mode - h)[strong].max() < 4 * (noise + 1 / total) ** 0.5 / (1 - np.tanh(0.4) ** 2)
+        ridge = parities.fit_parities(
+            family, means, parities.default_ridges(family, means, noise, total)
+        )[0][1:]
+        assert np.abs(mode - h)[strong].max() < 4 * (noise + 1 / total) ** 0.5 / (
+            1 - np.tanh(0.4) ** 2
+        )
         errors["mode"].append(np.sqrt(np.mean((mode - h) ** 2)))
         errors["ridge"].append(np.sqrt(np.mean((ridge - h) ** 2)))
     assert np.mean(errors["mode"]) < 0.6 * np.mean(errors["ridge"])
@@ -150,7 +156,9 @@ def nested(records: int, seed: int, variables: int = 8) -> pd.DataFrame:
     """Indicators of one severity; hardly anybody has a later one without the first."""
     rng = np.random.default_rng(seed)
     severity = rng.normal(size=records)
-    columns = {f"q{k}": severity + 0.5 * rng.normal(size=records) > 0.3 * k for k in range(variables)}
+    columns = {
+        f"q{k}": severity + 0.5 * rng.normal(size=records) > 0.3 * k for k in range(variables)
+    }
     for k in (1, 2):
         columns[f"q{k}"] = columns["q0"] & columns[f"q{k}"]
     return pd.DataFrame(columns).astype(int)
@@ -191,7 +199,9 @@ def test_rare_indicators_are_fitted_near_their_couplings():
     data = pd.DataFrame((records > 0).astype(int), columns=range(8))
     network = bpm.declare(states={v: [0, 1] for v in range(8)})
     for seed in range(3):
-        release = ParityQueries(rho=0.1, order=3, method="gaussian").release(network, data, rng=seed)
+        release = ParityQueries(rho=0.1, order=3, method="gaussian").release(
+            network, data, rng=seed
+        )
         model = release.fit()
         off = np.abs(model.coefficients - h)
         assert off.max() < 0.25
@@ -207,7 +217,9 @@ def test_a_wide_model_is_fitted_by_elimination(is_exact, monkeypatch):
     for v in range(1, 30):
         spins[:, v] = np.where(rng.random(20_000) < 1 / (1 + np.exp(-0.8 * spins[:, v - 1])), 1, -1)
     data = pd.DataFrame((spins > 0).astype(int), columns=range(30))
-    network = bpm.declare(states={v: [0, 1] for v in range(30)}, cliques=[(v, v + 1) for v in range(29)])
+    network = bpm.declare(
+        states={v: [0, 1] for v in range(30)}, cliques=[(v, v + 1) for v in range(29)]
+    )
     release = ParityQueries(rho=1.0, order=2, method="gaussian").release(network, data, rng=1)
     model, again = release.fit(), release.fit()
     assert model.status == ("converged" if is_exact else "approximate")

@@ -59,7 +59,13 @@ def test_gibbs_agrees_with_the_exact_fit():
     effects, beta, means, joint, single = model(cards, pairs, size=0.9)
     start = closed_form(effects, joint, single)
     fit = fit_means(
-        effects, means, np.zeros(effects.size), 1e4, np.random.default_rng(3), start=start, inference="gibbs"
+        effects,
+        means,
+        np.zeros(effects.size),
+        1e4,
+        np.random.default_rng(3),
+        start=start,
+        inference="gibbs",
     )
     assert fit.status == "approximate"
     # 262,144 draws that depend on each other: deviations of coordinates are about 2 to 6 in 512
@@ -74,7 +80,9 @@ def test_the_ridge_is_that_of_the_stated_objective():
     mu = marginal_engine(effects.cardinalities, effects.scopes).marginals(
         effects.potentials(fit.coordinates)
     )[1]
-    np.testing.assert_allclose(effects.pull_back(mu) - means + ridges * fit.coordinates, 0, atol=2e-5)
+    np.testing.assert_allclose(
+        effects.pull_back(mu) - means + ridges * fit.coordinates, 0, atol=2e-5
+    )
 
 
 def test_impossible_means_have_a_finite_estimate():
@@ -141,7 +149,9 @@ def test_what_measures_a_mean_more_often_measures_it_better():
 
 
 def test_only_dependent_pairs_stand_out():
-    kept = np.array([measured((2,) * 5, "moments", 30.0, seed=seed)[0].standing_out() for seed in range(25)])
+    kept = np.array(
+        [measured((2,) * 5, "moments", 30.0, seed=seed)[0].standing_out() for seed in range(25)]
+    )
     assert kept[:, 0].all()  # the pair (0, 1)
     assert kept[:, 1:].mean() < 0.09  # 225 pairs, at most 0.05 each: level 1e-2
 
@@ -157,7 +167,9 @@ def test_where_all_is_noise_hardly_ever_does_a_pair_stand_out():
 
 
 def test_with_nothing_but_sampling_a_false_pair_is_rare():
-    kept = np.array([measured((2,) * 5, "moments", 1e-3, seed=seed)[0].standing_out() for seed in range(25)])
+    kept = np.array(
+        [measured((2,) * 5, "moments", 1e-3, seed=seed)[0].standing_out() for seed in range(25)]
+    )
     assert kept[:, 0].all()
     assert kept[:, 1:].mean() < 0.09  # the tail is that of two deviations with so few candidates
 
@@ -165,7 +177,9 @@ def test_with_nothing_but_sampling_a_false_pair_is_rare():
 def independent(shares, total: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """All records of independent two-state variables, and how many there are of each."""
     codes = np.array(list(itertools.product((0, 1), repeat=len(shares))), dtype=np.uint8)
-    return codes, rng.multinomial(total, np.where(codes, shares, 1 - np.asarray(shares)).prod(axis=1))
+    return codes, rng.multinomial(
+        total, np.where(codes, shares, 1 - np.asarray(shares)).prod(axis=1)
+    )
 
 
 def test_no_more_pairs_of_rare_states_stand_out_by_noise_than_the_rate_allows():
@@ -230,7 +244,9 @@ def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interva
         counts = rng.multinomial(total, table.ravel())
         measured = select_measure.select_and_measure(codes, counts, noisy, plan, source)
         left_out += (
-            not select_measure.PairTargets.of(measured, plan, noisy, law.variance).standing_out().any()
+            not select_measure.PairTargets.of(measured, plan, noisy, law.variance)
+            .standing_out()
+            .any()
         )
     # 3.9 standard errors, and a fifth for what is of first order
     assert left_out / runs == pytest.approx(0.05, abs=0.01 + 3.9 * np.sqrt(0.05 * 0.95 / runs))

@@ -12,7 +12,12 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import parities
 from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.noise import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    parity_l2_sensitivity,
+    squared_l2_sensitivity,
+)
 from bayesprivmrf.privacy import largest_sum as largest_sums
 from bayesprivmrf.privacy.largest_sum import largest_flips, odd_intersections
 
@@ -65,13 +70,18 @@ def test_the_sums_are_those_of_the_definition():
         codes = ((spins < 0) << np.arange(p)).sum(axis=1)
         table = np.bincount(codes, weights=counts, minlength=2**p)
         assert parities.walsh_hadamard(table)[family.masks].tolist() == expected
-    assert parities.walsh_hadamard(parities.walsh_hadamard(table)).tolist() == (2**p * table).tolist()
+    assert (
+        parities.walsh_hadamard(parities.walsh_hadamard(table)).tolist() == (2**p * table).tolist()
+    )
 
 
 def test_blocks_of_records_add_up():
     rng = np.random.default_rng(2)
     family = Monomials.of(specification(6, CHAIN), 3)
-    spins, counts = rng.choice([-1, 1], (700_001, 6)).astype(np.int8), np.ones(700_001, dtype=np.int64)
+    spins, counts = (
+        rng.choice([-1, 1], (700_001, 6)).astype(np.int8),
+        np.ones(700_001, dtype=np.int64),
+    )
     whole = parities.parity_sums(spins, counts, family)
     distinct, often = np.unique(spins, axis=0, return_counts=True)
     assert (parities.parity_sums(distinct, often, family) == whole).all()
@@ -87,7 +97,9 @@ def test_no_neighbour_moves_the_sums_further_and_one_moves_them_as_far(order):
     vectors = np.array([parity(rows, members) for members in family]).T
     moves = ((vectors[:, None] - vectors[None]) ** 2).sum(axis=2)
     assert moves.max() == squared_l2_sensitivity(family, Adjacency.REPLACE_ONE)
-    assert ((vectors**2).sum(axis=1) == squared_l2_sensitivity(family, Adjacency.ADD_OR_REMOVE_ONE)).all()
+    assert (
+        (vectors**2).sum(axis=1) == squared_l2_sensitivity(family, Adjacency.ADD_OR_REMOVE_ONE)
+    ).all()
     for flips in range(p + 1):
         pair = (rows != rows[0]).sum(axis=1) == flips
         assert (moves[0][pair] == 4 * odd_intersections(p, order, flips)).all()
@@ -122,7 +134,9 @@ def test_the_sensitivity_is_rounded_up():
     family = Monomials.complete(20, 3)
     assert squared_l2_sensitivity(family, Adjacency.REPLACE_ONE) == 4640
     assert parity_l2_sensitivity(family, Adjacency.REPLACE_ONE) ** 2 >= 4640
-    assert parity_l2_sensitivity(family, Adjacency.REPLACE_ONE) == pytest.approx(4640**0.5, rel=1e-15)
+    assert parity_l2_sensitivity(family, Adjacency.REPLACE_ONE) == pytest.approx(
+        4640**0.5, rel=1e-15
+    )
     alone = Monomials.complete(3, 1)
     assert parity_l2_sensitivity(alone, Adjacency.ADD_OR_REMOVE_ONE) == 2.0
     assert squared_l2_sensitivity(alone, Adjacency.ADD_OR_REMOVE_ONE, with_empty=False) == 3
@@ -137,7 +151,12 @@ def test_the_sum_of_the_empty_set_is_noisy_unless_the_total_is_given():
     assert noisy.shape == (7,)
     assert noisy[0] != 8
     given = parities.noisy_parity_sums(
-        rows, counts, family, DiscreteGaussian(50.0), SimulatedNoise(np.random.default_rng(4)), np.array([9])
+        rows,
+        counts,
+        family,
+        DiscreteGaussian(50.0),
+        SimulatedNoise(np.random.default_rng(4)),
+        np.array([9]),
     )
     assert given[0] == 9
     assert (given[1:] != 0).any()

@@ -69,9 +69,15 @@ def test_no_record_moves_the_scores_of_a_choice_over_a_larger_range(adjacency, m
     ranges = []
     for _ in range(40):
         data = rows[rng.integers(8, size=5)]
-        model = np.rint(rng.uniform(-5, 5, len(family) - 1)).astype(np.int64)  # what was rounded is public
+        model = np.rint(rng.uniform(-5, 5, len(family) - 1)).astype(
+            np.int64
+        )  # what was rounded is public
         for new in rows:
-            other = np.concatenate([data[1:], new[None]]) if moved == 2 else np.concatenate([data, new[None]])
+            other = (
+                np.concatenate([data[1:], new[None]])
+                if moved == 2
+                else np.concatenate([data, new[None]])
+            )
             gap, gap_other = (sums_of(each, family)[1:] - model for each in (data, other))
             for change in (
                 np.abs(gap_other) - np.abs(gap),
@@ -85,7 +91,9 @@ def test_no_record_moves_the_scores_of_a_choice_over_a_larger_range(adjacency, m
 
 @pytest.mark.parametrize("adjacency", few(Adjacency))
 @pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])
-def test_an_audit_of_noisy_sums_passes_their_noise_and_catches_nine_tenths_of_it(adjacency, share, caught):
+def test_an_audit_of_noisy_sums_passes_their_noise_and_catches_nine_tenths_of_it(
+    adjacency, share, caught
+):
     family, rho = Monomials.complete(4, 2), 0.5
     (law,) = discrete_gaussian_laws([1.0], rho, parity_l2_sensitivity(family, adjacency))
     assert float(promised_loss([law], parity_l2_sensitivity(family, adjacency))) <= rho

@@ -28,7 +28,9 @@ def population(family: Monomials, h: np.ndarray, total: int) -> tuple[np.ndarray
     """Every record as often as the model says, rounded: next to no sampling error."""
     codes = states(family.variables)
     spins = 2 * codes.astype(int) - 1
-    energy = sum(c * spins[:, list(members)].prod(axis=1) for members, c in zip(family, h, strict=True))
+    energy = sum(
+        c * spins[:, list(members)].prod(axis=1) for members, c in zip(family, h, strict=True)
+    )
     weights = np.exp(energy)
     counts = np.rint(total * weights / weights.sum()).astype(np.int64)
     return codes[counts > 0], counts[counts > 0]
@@ -42,7 +44,11 @@ def model(**settings) -> frank_wolfe.MonomialsByRegressions:
 
 def triple(family: Monomials) -> np.ndarray:
     h = np.zeros(len(family))
-    h[family.positions[0, 1, 2]], h[family.positions[2, 3]], h[family.positions[1,]] = 0.5, -0.3, 0.2
+    h[family.positions[0, 1, 2]], h[family.positions[2, 3]], h[family.positions[1,]] = (
+        0.5,
+        -0.3,
+        0.2,
+    )
     return h
 
 
@@ -95,7 +101,9 @@ def test_no_record_moves_a_choice_beyond_the_bound_that_it_is_paid_by(steps):
     for record in rows:
         codes = regressions_module.ParityCodes(record[None], fitted.features)[:]
         design = frank_wolfe.Design(codes=codes, cardinalities=(2,) * len(fitted.features))
-        one = frank_wolfe.LogisticRegressions(design, record[None], np.ones(1, np.int64), 2.4, np.arange(3))
+        one = frank_wolfe.LogisticRegressions(
+            design, record[None], np.ones(1, np.int64), 2.4, np.arange(3)
+        )
         for weight, atom in enumerate(atoms, start=1):
             one.sums()
             one.move(atom, weight)
@@ -128,7 +136,9 @@ def test_order_two_is_the_map_of_an_ising_model():
     A, fields = ising.learn(codes, counts, None, source(5))
     for i, j in itertools.combinations(range(4), 2):
         assert coefficients[family.positions[i, j]] == pytest.approx(A[i, j], abs=0.02)
-        assert coefficients[family.positions[i, j]] == pytest.approx(h[family.positions[i, j]], abs=0.02)
+        assert coefficients[family.positions[i, j]] == pytest.approx(
+            h[family.positions[i, j]], abs=0.02
+        )
     assert coefficients[family.positions[2,]] == pytest.approx(fields[2], abs=0.02)
 
 
@@ -140,7 +150,9 @@ def test_coefficients_are_recovered(law):
     found = model(rho=1000.0, steps=1000, parity_law=law).learn(codes, counts, 1e7, source(6))[0]
     assert found[0] == 0.0
     for maximal in ((0, 1, 2), (2, 3)):
-        assert found[family.positions[maximal]] == pytest.approx(h[family.positions[maximal]], abs=0.02)
+        assert found[family.positions[maximal]] == pytest.approx(
+            h[family.positions[maximal]], abs=0.02
+        )
     if law is None:
         assert np.abs(found - h).max() < 0.02
 

@@ -43,7 +43,9 @@ def test_limits_are_the_linear_ones_where_the_share_of_both_is_straight():
 def test_where_nothing_is_told_limits_are_those_of_the_prior():
     ones, rare = np.ones(1), (np.full(1, 0.01), np.full(1, 0.02))
     limits = curved_limits(0 * ones, 0.5 * ones, 0.5, rare, ones, 0.9)
-    np.testing.assert_allclose(np.ravel(limits), 0.5 * norm.isf(0.05) * np.array([-1, 1]), rtol=2e-3)
+    np.testing.assert_allclose(
+        np.ravel(limits), 0.5 * norm.isf(0.05) * np.array([-1, 1]), rtol=2e-3
+    )
 
 
 @pytest.mark.parametrize("people", [3, 10])

@@ -14,7 +14,9 @@ from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects
 
-MOMENTS, REWEIGHTED = (f"bayesprivmrf.inference.effects_fit.{name}" for name in ("moments", "reweighted"))
+MOMENTS, REWEIGHTED = (
+    f"bayesprivmrf.inference.effects_fit.{name}" for name in ("moments", "reweighted")
+)
 
 
 CARDS, SCOPES = (2, 3, 2), ((0, 1), (1, 2), (0,), (1,), (2,))
@@ -23,7 +25,9 @@ CARDS, SCOPES = (2, 3, 2), ((0, 1), (1, 2), (0,), (1,), (2,))
 def covariance_of(effects, beta):
     engine = marginal_engine(effects.cardinalities, effects.scopes)
     product = engine.linearize(effects.potentials(beta))[2]
-    return np.array([effects.pull_back(product(effects.potentials(row))) for row in np.eye(effects.size)])
+    return np.array(
+        [effects.pull_back(product(effects.potentials(row))) for row in np.eye(effects.size)]
+    )
 
 
 @pytest.mark.parametrize("inference", ["exact", "gibbs"])
@@ -42,7 +46,9 @@ def test_the_mode_solves_its_equation(inference):
     pull = (found / total + noises * np.linalg.solve(covariance, found)) / prior**2
     off = means - effects.pull_back(engine.marginals(effects.potentials(found))[1]) - pull
     # where drawn, P errs by some per cent of itself; means are of 20 rounds of 16,384 draws
-    allowed = 1e-3 * np.abs(pull).max() if inference == "exact" else 0.15 * np.abs(pull).max() + 0.004
+    allowed = (
+        1e-3 * np.abs(pull).max() if inference == "exact" else 0.15 * np.abs(pull).max() + 0.004
+    )
     assert np.abs(off).max() < allowed
 
 
@@ -57,7 +63,9 @@ def test_the_mode_is_the_same_from_wherever_the_search_begins(cards):
     noises = np.full(effects.size, 1e-11)
 
     def mode(start):
-        fit = reweighted_fit(effects, means, noises, 1e9, 2.0, np.random.default_rng(1), "exact", start)
+        fit = reweighted_fit(
+            effects, means, noises, 1e9, 2.0, np.random.default_rng(1), "exact", start
+        )
         assert fit.status == "converged"
         return fit.coordinates
 

@@ -64,7 +64,9 @@ def test_errors_of_effects_move_conditional_probabilities_as_they_move_the_table
         return held / held.sum()
 
     step = 1e-6
-    by_difference = (conditional(table + step * change) - conditional(table - step * change)) / (2 * step)
+    by_difference = (conditional(table + step * change) - conditional(table - step * change)) / (
+        2 * step
+    )
     assert moved.ravel() == pytest.approx(by_difference, rel=1e-6)
     assert given.rows.ravel() == pytest.approx(conditional(table))
     # an error of N scales the distance of the table from the uniform one
@@ -78,7 +80,9 @@ def test_a_conditional_probability_has_the_interval_of_the_fit_of_the_same_table
         found, expected = (each.interval(variables, given=given) for each in (learned, fit))
         width = expected["upper"] - expected["lower"]
         assert (found["estimate"] - expected["estimate"]).abs().max() < 0.1 * width.max()
-        assert (found["upper"] - found["lower"]).to_numpy() == pytest.approx(width.to_numpy(), rel=0.05)
+        assert (found["upper"] - found["lower"]).to_numpy() == pytest.approx(
+            width.to_numpy(), rel=0.05
+        )
         assert list(found["status"]) == list(expected["status"])
 
 
@@ -86,7 +90,9 @@ def test_conditional_probabilities_are_those_of_the_model_in_the_order_asked(lea
     found = learned.interval(["smokes", "sick"], given=GIVEN)
     turned = learned.interval(["sick", "smokes"], given=GIVEN)
     assert list(found.index) == [("no", "no"), ("no", "yes"), ("yes", "no"), ("yes", "yes")]
-    assert found.loc[("no", "yes")].to_numpy() == pytest.approx(turned.loc[("yes", "no")].to_numpy())
+    assert found.loc[("no", "yes")].to_numpy() == pytest.approx(
+        turned.loc[("yes", "no")].to_numpy()
+    )
     expected = learned.solution.marginal(["smokes", "sick"], given=GIVEN).values.ravel()
     assert found["estimate"].to_numpy() == pytest.approx(expected)
 
@@ -108,7 +114,9 @@ def test_no_model_is_fitted_for_an_interval(monkeypatch, learned):
         return real(**known)
 
     monkeypatch.setattr(cell_errors, "Expansion", expanded)
-    monkeypatch.setattr(estimator, "noise_aware_mode", lambda *_: pytest.fail("the tables were fitted"))
+    monkeypatch.setattr(
+        estimator, "noise_aware_mode", lambda *_: pytest.fail("the tables were fitted")
+    )
     fresh = replace(learned)  # has computed nothing yet
     for given in (None, GIVEN, {"smokes": "yes"}, {"smokes": "no"}, GIVEN):
         fresh.interval(["sick"], given=given)
@@ -132,13 +140,16 @@ def test_a_pair_that_was_not_measured_is_marked_by_the_bound_on_its_conditional_
 def test_given_states_that_the_fit_merges_with_others_are_doubtful():
     rng = np.random.default_rng(5)
     job = np.where(rng.random(4000) < 0.95, rng.integers(0, 4, 4000), rng.integers(0, 40, 4000))
-    data = pd.DataFrame({"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)})
+    data = pd.DataFrame(
+        {"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)}
+    )
     network = bpm.declare(states={"job": list(range(40)), "sick": [0, 1]})
     learned = SelectMeasure(rho=0.05).release(network, data, rng=2)
     groups = learned.merged_states["job"]
     one = groups[0][0]
     alone, whole, mixed, other = (
-        learned.interval("sick", given={"job": states}) for states in (one, set(groups[0]), {0, one}, 0)
+        learned.interval("sick", given={"job": states})
+        for states in (one, set(groups[0]), {0, one}, 0)
     )
     for frame, is_merged in ((alone, True), (whole, False), (mixed, True), (other, False)):
         assert frame["status"].eq("doubtful" if is_merged else "ok").all()
@@ -166,7 +177,9 @@ def test_one_choice_of_pairs_is_fitted_once_for_all_intervals(monkeypatch):
         fits.append(known)
         return real(*known)
 
-    learned = SelectMeasure(rho=0.05, degree=2).release(bpm.declare(states=STATES), records(5000), rng=1)
+    learned = SelectMeasure(rho=0.05, degree=2).release(
+        bpm.declare(states=STATES), records(5000), rng=1
+    )
     monkeypatch.setattr(estimator, "noise_aware_mode", fitted)
     for given in (None, GIVEN, {"smokes": "yes"}, GIVEN):
         learned.interval(["sick"], given=given)

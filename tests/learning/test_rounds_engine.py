@@ -22,7 +22,9 @@ MODELS = {
 def test_tables_of_any_variables_are_those_of_all_configurations(scopes):
     rng = np.random.default_rng(0)
     measured = [
-        NoisyTable(scope=scope, values=rng.gamma(2.0, 50.0, [CARDS[v] for v in scope]), variance=4.0)
+        NoisyTable(
+            scope=scope, values=rng.gamma(2.0, 50.0, [CARDS[v] for v in scope]), variance=4.0
+        )
         for scope in scopes
     ]
     fit = fit_tables(CARDS, measured)

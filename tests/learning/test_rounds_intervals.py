@@ -41,7 +41,9 @@ def test_a_table_has_an_interval_a_cell_in_the_order_asked(learned):
     turned = learned.solution.interval(["b", "a"])
     assert list(found.index) == [(0, "y"), (0, "x"), (1, "y"), (1, "x")]
     assert found.loc[(1, "y")].to_numpy() == pytest.approx(turned.loc[("y", 1)].to_numpy())
-    assert found["estimate"].to_numpy() == pytest.approx(learned.solution.marginal(["a", "b"]).values.ravel())
+    assert found["estimate"].to_numpy() == pytest.approx(
+        learned.solution.marginal(["a", "b"]).values.ravel()
+    )
     assert (found["lower"] <= found["estimate"]).all()
     assert found["lower"].min() >= 0
     assert found["upper"].max() <= 1
@@ -52,7 +54,9 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
     """A column of 40 states, most of them merged: the model's potentials, taken as they are, say the same."""
     rng = np.random.default_rng(5)
     job = np.where(rng.random(4000) < 0.95, rng.integers(0, 4, 4000), rng.integers(0, 40, 4000))
-    data = pd.DataFrame({"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)})
+    data = pd.DataFrame(
+        {"job": job, "sick": (rng.random(4000) < 0.2 + 0.2 * (job % 2)).astype(int)}
+    )
     data["old"] = (rng.random(4000) < 0.3 + 0.4 * data["sick"]).astype(int)
     network = bpm.declare(states={"job": list(range(40)), "sick": [0, 1], "old": [0, 1]})
     learned = SelectMeasure(rho=0.05).release(network, data, rng=2)
@@ -82,7 +86,10 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
 
 
 def test_what_no_table_holds_together_is_named_and_wider(learned):
-    unmeasured, measured = learned.solution.interval(["a", "b"]), learned.solution.interval(["b", 0])
+    unmeasured, measured = (
+        learned.solution.interval(["a", "b"]),
+        learned.solution.interval(["b", 0]),
+    )
     assert (unmeasured["status"] == "not trusted").all()
     assert unmeasured["note"].str.endswith("not measured together: b × a").all()
     assert (measured["status"] == "ok").all()
@@ -136,28 +143,40 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
 
 
 def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
-    with pytest.raises(ModelError, match=r"after SelectMeasure\(rho\) .* `learned.interval.* degree="):
+    with pytest.raises(
+        ModelError, match=r"after SelectMeasure\(rho\) .* `learned.interval.* degree="
+    ):
         learned.couplings_interval()
-    pd.testing.assert_frame_equal(learned.interval(["a", "b"]), learned.solution.interval(["a", "b"]))
-    pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
+    pd.testing.assert_frame_equal(
+        learned.interval(["a", "b"]), learned.solution.interval(["a", "b"])
+    )
+    pairs = SelectMeasure(rho=1.0, degree=1).release(
+        bpm.declare(states=STATES), records(3000), rng=1
+    )
     assert len(pairs.couplings_interval()) > 0
 
 
 def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured():
-    pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
+    pairs = SelectMeasure(rho=1.0, degree=1).release(
+        bpm.declare(states=STATES), records(3000), rng=1
+    )
     fitted = bpm.NoiseAwareMAP().fit(pairs.statistics)
     for asked in ({}, {"of": "records"}, {"given": {0: 2}}, {"given": {0: {1, 2}}}):
         found = pairs.interval(["b", "a"], 0.8, **asked)
         pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
     assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]
-    assert pairs.interval(0)["estimate"].sum() == pytest.approx(1)  # a variable may be named by a number
+    assert pairs.interval(0)["estimate"].sum() == pytest.approx(
+        1
+    )  # a variable may be named by a number
     with pytest.raises(NoIntervalError, match=r"ask the release: `learned.interval"):
         pairs.solution.interval(["a"])
 
 
 def test_the_old_call_for_couplings_names_the_new_one(learned):
     for asked in ({}, {"variables": 0.9}, {"variables": ["a"], "rng": 1}, {"method": "linearised"}):
-        with pytest.raises(ArgumentError, match=r"`variables` must name .*`couplings_interval\(prob, rng"):
+        with pytest.raises(
+            ArgumentError, match=r"`variables` must name .*`couplings_interval\(prob, rng"
+        ):
             learned.interval(**asked)
 
 
@@ -189,22 +208,30 @@ def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records
     for table in (["b"], ["b", 0], ["a", "b"]):
         frames = [solution.interval(table, of="records") for solution in found]
         spread = np.std([frame["estimate"] for frame in frames], axis=0)
-        stated = np.mean([frame["upper"] - frame["lower"] for frame in frames], axis=0) / (2 * 1.645)
+        stated = np.mean([frame["upper"] - frame["lower"] for frame in frames], axis=0) / (
+            2 * 1.645
+        )
         assert spread / stated == pytest.approx(np.ones(len(spread)), abs=0.45)
         assert np.mean(spread / stated) == pytest.approx(1, abs=0.2)
 
 
-@pytest.mark.filterwarnings("ignore:the noise hides all dependence")  # of two columns that do not depend
+@pytest.mark.filterwarnings(
+    "ignore:the noise hides all dependence"
+)  # of two columns that do not depend
 def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
     """Of 30 states 24 are rare; 90 % intervals of 40 releases: at least .8 of 960 (level below 1e-6 if .9 hold)."""
     rng = np.random.default_rng(3)
     codes = np.where(rng.random(5000) < 0.95, rng.integers(0, 6, 5000), rng.integers(0, 30, 5000))
-    data = pd.DataFrame({"job": codes, "sick": (rng.random(5000) < 0.2 + 0.1 * (codes % 2)).astype(int)})
+    data = pd.DataFrame(
+        {"job": codes, "sick": (rng.random(5000) < 0.2 + 0.1 * (codes % 2)).astype(int)}
+    )
     network = bpm.declare(states={"job": list(range(30)), "sick": [0, 1]})
     truth, held = np.bincount(codes, minlength=30), []
     for seed in range(40):
         frame = (
-            SelectMeasure(rho=0.02).release(network, data, rng=seed).solution.interval("job", of="records")
+            SelectMeasure(rho=0.02)
+            .release(network, data, rng=seed)
+            .solution.interval("job", of="records")
         )
         held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
     assert np.mean(held) > 0.8
@@ -236,7 +263,9 @@ def test_intervals_hold_the_few_states_of_a_group_that_are_not_empty(rho, of, oc
 def test_rows_of_merged_states_are_doubtful_in_tables_of_several_variables():
     gain = np.repeat(np.arange(4), [4_000, 800, 3, 2])
     place = np.arange(gain.size)
-    data = pd.DataFrame({"gain": gain, "sex": np.where(gain == 1, place % 10 > 0, place % 2).astype(int)})
+    data = pd.DataFrame(
+        {"gain": gain, "sex": np.where(gain == 1, place % 10 > 0, place % 2).astype(int)}
+    )
     network = bpm.declare(states={"gain": list("abcd"), "sex": [0, 1]})
     data["gain"] = np.array(list("abcd"))[gain]
     solution = SelectMeasure(rho=0.01).release(network, data, rng=1).solution
@@ -300,16 +329,22 @@ def test_of_many_states_that_nobody_has_hardly_one_passes_for_one_that_somebody_
 @pytest.mark.slow
 @pytest.mark.parametrize("rho", few([1.0, 100.0]))
 @pytest.mark.parametrize("seed", few(range(3)))
-def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_is_much_more(seed, rho):
+def test_a_fit_that_has_converged_is_off_by_less_than_the_noise_where_sampling_is_much_more(
+    seed, rho
+):
     """Of a million sparse records each share is known to .0001 or less: a tenth of sampling is a whole interval."""
     rng = np.random.default_rng([7, seed])
     kind = rng.choice(4, 1_000_000, p=[0.7, 0.2, 0.07, 0.03])
     shares = 0.5 / np.arange(1, 11) ** 1.3 * np.exp(rng.normal(0, 1.5, (4, 10)))
     sites = (rng.random((kind.size, 10)) < np.clip(shares, 3e-4, 0.95)[kind]).astype(int)
     for v in range(2, 10, 3):  # mostly both of the two before it
-        sites[:, v] = np.where(rng.random(kind.size) < 0.8, sites[:, v - 1] * sites[:, v - 2], sites[:, v])
+        sites[:, v] = np.where(
+            rng.random(kind.size) < 0.8, sites[:, v - 1] * sites[:, v - 2], sites[:, v]
+        )
     data = pd.DataFrame(sites, columns=list("abcdefghij"))
-    learned = SelectMeasure(rho=rho).release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=seed)
+    learned = SelectMeasure(rho=rho).release(
+        bpm.declare(states={v: [0, 1] for v in data}), data, rng=seed
+    )
     assert learned.status == "converged"
     held = []
     for pair in combinations(data, 2):

@@ -55,13 +55,17 @@ def cells(made, seeds):
             k = len(states)
             truth = np.bincount(k * codes[:, i] + codes[:, j], minlength=k * k)
             frame = learned.solution.interval([f"q{i}", f"q{j}"], of="records")
-            frame = frame.assign(truth=truth, held=(frame["lower"] <= truth) & (truth <= frame["upper"]))
+            frame = frame.assign(
+                truth=truth, held=(frame["lower"] <= truth) & (truth <= frame["upper"])
+            )
             rows.append(frame)
     return pd.concat(rows)
 
 
 def quarters(found):
-    return found["held"].groupby(pd.qcut(found["truth"].rank(method="first"), 4, labels=False)).mean()
+    return (
+        found["held"].groupby(pd.qcut(found["truth"].rank(method="first"), 4, labels=False)).mean()
+    )
 
 
 def test_intervals_hold_the_records_that_lack_all_answers():
@@ -121,7 +125,9 @@ def test_fixed_scales_are_among_the_assumptions_of_a_large_model():
     rng = np.random.default_rng(0)
     data = pd.DataFrame({"a": rng.integers(0, 41, 20_000)})
     data["b"] = np.where(rng.random(20_000) < 0.5, data["a"], rng.integers(0, 41, 20_000))
-    learned = SelectMeasure(rho=20.0).release(bpm.declare(dict.fromkeys(data, range(41))), data, rng=1)
+    learned = SelectMeasure(rho=20.0).release(
+        bpm.declare(dict.fromkeys(data, range(41))), data, rng=1
+    )
     assert "1,680 coordinates" in learned.assumptions[0]
     small = released(copies, 0)[0]
     assert not any("coordinates" in sentence for sentence in small.assumptions)
@@ -134,7 +140,8 @@ def test_the_covariance_of_effects_is_the_derivative_of_their_means(engine_of):
     cards = (2, 3, 2, 2)
     scopes = [(0, 1), (1, 2, 3)]
     measured = [
-        NoisyTable(scope=s, values=rng.gamma(2.0, 50, [cards[v] for v in s]), variance=4.0) for s in scopes
+        NoisyTable(scope=s, values=rng.gamma(2.0, 50, [cards[v] for v in s]), variance=4.0)
+        for s in scopes
     ]
     fit = fit_tables(cards, measured)
     engine = engine_of(fit.effects)

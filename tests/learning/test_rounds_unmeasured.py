@@ -30,13 +30,17 @@ def released():
             codes[:, v] = np.where(rng.random(RECORDS) < 0.5, codes[:, v - 1], codes[:, v])
         data = pd.DataFrame(codes, columns=NAMES)
         network = bpm.declare(states={name: [0, 1] for name in NAMES})
-        found.append((SelectMeasure(rho=0.1, maximum_cells=128).release(network, data, rng=seed), data))
+        found.append(
+            (SelectMeasure(rho=0.1, maximum_cells=128).release(network, data, rng=seed), data)
+        )
     return found
 
 
 def unmeasured(learned):
     scopes = [set(each.query.scope) for each in learned.statistics.measurements]
-    return [pair for pair in combinations(NAMES, 2) if not any(set(pair) <= scope for scope in scopes)]
+    return [
+        pair for pair in combinations(NAMES, 2) if not any(set(pair) <= scope for scope in scopes)
+    ]
 
 
 def test_a_pair_that_was_not_measured_is_within_its_bound(released):
@@ -47,12 +51,21 @@ def test_a_pair_that_was_not_measured_is_within_its_bound(released):
             pair = [NAMES[int(i)], NAMES[int(j)]]
             assert tuple(pair) in unmeasured(learned)
             shares = pd.crosstab(data[pair[0]], data[pair[1]]).to_numpy() / RECORDS
-            held.append(0.5 * np.abs(shares - learned.solution.marginal(pair).to_numpy()).sum() <= bound)
+            held.append(
+                0.5 * np.abs(shares - learned.solution.marginal(pair).to_numpy()).sum() <= bound
+            )
             frame = learned.solution.interval(pair, of="records")
-            assert frame["note"].str.contains(f"total variation at most {bound:.2g}", regex=False).all()
+            assert (
+                frame["note"]
+                .str.contains(f"total variation at most {bound:.2g}", regex=False)
+                .all()
+            )
     assert len(held) >= 20
     assert np.mean(held) >= 0.8
-    assert min(bound for learned, _ in released for *_, bound in learned.details["not_measured"]) < 0.02
+    assert (
+        min(bound for learned, _ in released for *_, bound in learned.details["not_measured"])
+        < 0.02
+    )
 
 
 def test_the_status_of_a_row_is_by_its_bound_and_its_reach(released):
@@ -60,7 +73,9 @@ def test_the_status_of_a_row_is_by_its_bound_and_its_reach(released):
     for learned, _ in released:
         for i, j, bound in learned.details["not_measured"]:
             frame = learned.solution.interval([NAMES[int(i)], NAMES[int(j)]], of="records")
-            reach = np.minimum(frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"])
+            reach = np.minimum(
+                frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"]
+            )
             # limits are whole numbers of records
             assert (frame.loc[reach >= bound * learned.total + 1, "status"] == "model").all()
             assert (frame.loc[reach <= bound * learned.total - 1, "status"] != "model").all()
@@ -88,7 +103,10 @@ def test_a_bound_is_dropped_where_other_states_are_one_than_in_its_round():
         off=0.0,
         evaluations=1,
     )
-    groups, others = (np.array([0, 1, 1]), np.array([0, 1])), (np.array([0, 1, 0]), np.array([0, 1]))
+    groups, others = (
+        (np.array([0, 1, 1]), np.array([0, 1])),
+        (np.array([0, 1, 0]), np.array([0, 1])),
+    )
     told = Unmeasured(groups=groups)
     told.keep(fit, [(0, 1)], np.array([50.0 + 10.0 + 1.2816 * 5.0]))
     assert told.at_most(fit, groups, 0.0) == [[0, 1, pytest.approx(0.0333, abs=1e-4)]]

@@ -153,7 +153,9 @@ def test_privacy_bounds_what_an_answer_has_of_its_records(epsilon, delta):
         answers = np.exp(epsilon / 2 * scores)
         answers = (1 - delta) * answers / answers.sum(axis=1, keepdims=True)
         kernel = np.hstack([answers, delta * np.eye(len(records))])
-        estimates = np.concatenate([largest * np.array([0.5, 0.0, -0.5]), largest * records.mean(axis=1)])
+        estimates = np.concatenate(
+            [largest * np.array([0.5, 0.0, -0.5]), largest * records.mean(axis=1)]
+        )
         total, error = 0.0, 0.0
         for mean, weight in zip(largest * nodes, weights / 2, strict=True):
             law = np.prod((1 + records * mean) / 2, axis=1)[:, None] * kernel
@@ -181,10 +183,14 @@ def test_randomised_response_on_one_record_does_not_beat_fingerprinting(epsilon)
     assert math.sqrt(best) >= fingerprinting_error(2, width, 1, promise(epsilon=epsilon))
 
 
-@pytest.mark.parametrize("numbers", [{"rho": 0.1}, {"epsilon": 0.5}, {"epsilon": 0.5, "delta": 1e-7}])
+@pytest.mark.parametrize(
+    "numbers", [{"rho": 0.1}, {"epsilon": 0.5}, {"epsilon": 0.5, "delta": 1e-7}]
+)
 def test_error_and_records_of_fingerprinting_are_inverse(numbers):
     error = fingerprinting_error(60, 1.0, 400, promise(**numbers))
-    assert fingerprinting_records(Task(variables=60, size=error), promise(**numbers)) == pytest.approx(400)
+    assert fingerprinting_records(
+        Task(variables=60, size=error), promise(**numbers)
+    ) == pytest.approx(400)
 
 
 def spread(estimates, truth):
@@ -199,7 +205,13 @@ P, WIDTH, RECORDS, RHO, DRAWS = 32, 1.0, 900, 1e-4, 8
 
 @pytest.mark.parametrize(
     "method",
-    [zhang_learners.EXACT, zhang_learners.TOLD, "ParityQueries", "PrivateFrankWolfe", "SelectMeasure"],
+    [
+        zhang_learners.EXACT,
+        zhang_learners.TOLD,
+        "ParityQueries",
+        "PrivateFrankWolfe",
+        "SelectMeasure",
+    ],
 )
 def test_no_mechanism_beats_fingerprinting_but_what_is_not_private_does(method):
     bound = fingerprinting_error(P, WIDTH, RECORDS, promise(rho=RHO))
@@ -250,7 +262,9 @@ def test_no_private_learner_finds_the_members_of_a_packing_below_the_bound(is_pr
             member = random_member(p, size, groups, rng, with_signs=False)
             codes = member.codes(records, rng)
             method = "SelectMeasure" if is_private else zhang_learners.EXACT
-            found = zhang_learners.learned_couplings(method, member, codes, size, 2 * groups / p, rho, rng)
+            found = zhang_learners.learned_couplings(
+                method, member, codes, size, 2 * groups / p, rho, rng
+            )
             edges = {(int(i), int(j)) for i, j in np.argwhere(np.triu(np.abs(found), 1) > size / 2)}
             hits += edges == set(member.groups)
         rates.append(hits)
@@ -265,10 +279,14 @@ def test_bounds_grow_with_variables_as_table_1_says():
     assert 1.5 < ratio < 2.1  # log(20000) / log(200) = 1.87; less a constant above and below
     ratio = packing_records(large, promise(rho=1e-3)) / packing_records(small, promise(rho=1e-3))
     assert 10 < ratio < 14.4  # 10 times the root of log(20000 / e) / log(200 / e)
-    ratio = packing_records(large, promise(epsilon=1e-3)) / packing_records(small, promise(epsilon=1e-3))
+    ratio = packing_records(large, promise(epsilon=1e-3)) / packing_records(
+        small, promise(epsilon=1e-3)
+    )
     assert 100 < ratio < 207  # log(20000 / e) / log(200 / e) = 2.07
     assert {(one.privacy, one.goal) for one in TABLE_1} == set(
-        itertools.product(("none", "approximate", "zero-concentrated", "pure"), ("structure", "parameters"))
+        itertools.product(
+            ("none", "approximate", "zero-concentrated", "pure"), ("structure", "parameters")
+        )
     )
 
 
@@ -282,7 +300,9 @@ def test_packing_of_pure_privacy_is_above_the_papers_count():
 def test_add_or_remove_one_is_taken_as_two_steps():
     one = PrivacyGuarantee(epsilon=0.5, delta=1e-6, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
     assert for_replacing(one) == promise(epsilon=1.0, delta=(1 + math.exp(0.5)) * 1e-6)
-    assert for_replacing(PrivacyGuarantee(rho=0.1, adjacency=Adjacency.ADD_OR_REMOVE_ONE)) == promise(rho=0.4)
+    assert for_replacing(
+        PrivacyGuarantee(rho=0.1, adjacency=Adjacency.ADD_OR_REMOVE_ONE)
+    ) == promise(rho=0.4)
     assert for_replacing(promise(rho=0.1)) == promise(rho=0.1)
 
 
@@ -312,14 +332,18 @@ def test_slopes_stated_are_those_of_the_formula(bound):
     )
     gain = log(100, 0.01, tiny) - log(100, 0.1, tiny)
     assert gain == pytest.approx(bound.private.inverse_error * math.log(10))
-    gain = log(10**12, 0.1, tiny) - log(10**6, 0.1, tiny) - bound.private.variables * math.log(10**6)
+    gain = (
+        log(10**12, 0.1, tiny) - log(10**6, 0.1, tiny) - bound.private.variables * math.log(10**6)
+    )
     assert math.log(2) - 1e-9 < gain < 2 * math.log(2) + 1e-9  # one or two powers of the logarithm
     gain = log(100, 0.01, 1e60) - log(100, 0.1, 1e60)
     assert gain == pytest.approx(bound.sampling.inverse_error * math.log(10))
 
 
 def test_laws_are_those_that_the_benchmark_fits():
-    spec = importlib.util.spec_from_file_location("learning_law", RESULTS.parent / "learning_law.py")
+    spec = importlib.util.spec_from_file_location(
+        "learning_law", RESULTS.parent / "learning_law.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     learning_law = importlib.util.module_from_spec(spec)
@@ -343,7 +367,9 @@ def test_what_was_measured_is_above_every_lower_bound(goal, guarantee):
     size = 0.1 if goal == "parameters" else 0.3
     task = Task(variables=50, size=size, goal=goal)
     lower = max(
-        packing_records(task), packing_records(task, guarantee), fingerprinting_records(task, guarantee)
+        packing_records(task),
+        packing_records(task, guarantee),
+        fingerprinting_records(task, guarantee),
     )
     assert lower > 1
     measured = planning.records_needed(50, size, guarantee, goal=goal)
@@ -351,7 +377,9 @@ def test_what_was_measured_is_above_every_lower_bound(goal, guarantee):
     assert set(measured["kind"]) == {"measured"}
 
 
-@pytest.mark.parametrize("other", [{}, {"guarantee": promise(epsilon=1.0)}, {"states": 3}, {"order": 3}])
+@pytest.mark.parametrize(
+    "other", [{}, {"guarantee": promise(epsilon=1.0)}, {"states": 3}, {"order": 3}]
+)
 def test_a_question_that_no_measurement_answers_has_no_number(other):
     table = planning.records_needed(**({"variables": 50, "size": 0.1, "guarantee": None} | other))
     assert np.isnan(table["records"].to_numpy()).all()
@@ -396,7 +424,9 @@ def test_command_line_plans_learning(capsys, tmp_path):
     assert main([*asked, "--model", str(file), "--json"]) == 0
     answers = json.loads(capsys.readouterr().out)["answers"]
     assert {one["kind"] for one in answers} == {"measured"}
-    assert main(["plan", "--learn", "structure", *asked[3:], "--variables", "50", "--width", "2"]) == 0
+    assert (
+        main(["plan", "--learn", "structure", *asked[3:], "--variables", "50", "--width", "2"]) == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -406,8 +436,14 @@ def test_command_line_plans_learning(capsys, tmp_path):
         ("--variables 5", "must be given together with --learn"),
         ("--learn parameters --variables 5", "must be given together with --error"),
         ("--learn parameters --error .1", "either --variables or --model"),
-        ("--learn parameters --error .1 --variables 5 --delta 1e-6", "must be given together with --epsilon"),
-        ("--learn parameters --error .1 --variables 5 --total 9", "must be given without --mechanism"),
+        (
+            "--learn parameters --error .1 --variables 5 --delta 1e-6",
+            "must be given together with --epsilon",
+        ),
+        (
+            "--learn parameters --error .1 --variables 5 --total 9",
+            "must be given without --mechanism",
+        ),
     ],
 )
 def test_command_line_refuses_half_a_question(wrong, says, capsys):

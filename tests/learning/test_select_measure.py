@@ -19,7 +19,9 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_rho, sel
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
 
-def plan_of(cards, form="tables", count=None, scale=5.0, noise=0.3) -> select_measure.MeasurementPlan:
+def plan_of(
+    cards, form="tables", count=None, scale=5.0, noise=0.3
+) -> select_measure.MeasurementPlan:
     free = [v for v, k in enumerate(cards) if k > 1]
     candidates = np.array(list(itertools.combinations(free, 2))).reshape(-1, 2)
     return select_measure.MeasurementPlan(
@@ -48,7 +50,9 @@ def test_counts_of_pairs_are_exact_whether_rows_are_merged_or_not(cards):
     distinct, counts = np.unique(codes, axis=0, return_counts=True)
     quiet = plan_of(cards, noise=1e-3)
     plain = select_measure.select_and_measure(codes, ones(codes), 400.0, quiet, source(2))
-    merged = select_measure.select_and_measure(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
+    merged = select_measure.select_and_measure(
+        distinct, counts.astype(np.int64), 400.0, quiet, source(2)
+    )
     expected = []
     for i, j in quiet.candidates:
         table = np.zeros((cards[i], cards[j]), dtype=int)
@@ -94,13 +98,17 @@ def test_scores_are_the_centred_tables_norms(cards):
     shares = select_measure.public_shares(one_way, 30.0, plan)
     assert all(share.sum() == 1024 and share.min() >= 1 for share in shares)
     assert np.array_equal(
-        select_measure.dependence_scores(select_measure.pair_sums(codes, ones(codes), cards), cards, shares),
+        select_measure.dependence_scores(
+            select_measure.pair_sums(codes, ones(codes), cards), cards, shares
+        ),
         slow_scores(codes, cards, shares),
     )
 
 
 def test_scores_of_billions_of_records_and_thousands_of_states_stay_within_64_bits():
-    largest = math.isqrt(DEFAULT_MEMORY_LIMIT // (8 * 7))  # states that SelectMeasure accepts in all
+    largest = math.isqrt(
+        DEFAULT_MEMORY_LIMIT // (8 * 7)
+    )  # states that SelectMeasure accepts in all
     for states in (2, 257, 4096, 4097, largest):
         one_way = np.ones(states, dtype=np.int64)
         plan = plan_of((states, 2))
@@ -138,7 +146,10 @@ def test_no_neighbour_moves_the_scores_beyond_their_range_and_some_reach_it(card
     rng = np.random.default_rng(7)
     for shares in (
         [np.array([512, 512]) if k == 2 else np.array([341, 341, 342]) for k in cards],
-        [np.sort(rng.multinomial(1021, [0.8, 0.2] if k == 2 else [0.7, 0.2, 0.1])) + 1 for k in cards],
+        [
+            np.sort(rng.multinomial(1021, [0.8, 0.2] if k == 2 else [0.7, 0.2, 0.1])) + 1
+            for k in cards
+        ],
     ):
         D = int(shares[0].sum())
         shares = [np.append(s[:-1], D - s[:-1].sum()) for s in shares]
@@ -174,7 +185,9 @@ def test_sensitivity_of_sums_of_products_matches_brute_force(edges):
     vectors = [np.array([x[i] * x[j] for i, j in pairs]) for x in records]
     added = max(float(np.linalg.norm(v)) for v in vectors)
     replaced = max(float(np.linalg.norm(v - w)) for v in vectors for w in vectors)
-    assert select_measure.pairs_sensitivity(p, len(pairs), "moments", ADD) == pytest.approx(added, rel=1e-12)
+    assert select_measure.pairs_sensitivity(p, len(pairs), "moments", ADD) == pytest.approx(
+        added, rel=1e-12
+    )
     assert select_measure.pairs_sensitivity(p, len(pairs), "moments", REPLACE) == pytest.approx(
         replaced, rel=1e-12
     )
@@ -196,7 +209,9 @@ def test_sensitivity_of_pair_tables_matches_brute_force():
     added = max(float(np.linalg.norm(v)) for v in vectors)
     replaced = max(float(np.linalg.norm(v - w)) for v in vectors for w in vectors)
     assert select_measure.pairs_sensitivity(3, 2, "tables", ADD) == pytest.approx(added, rel=1e-12)
-    assert select_measure.pairs_sensitivity(3, 2, "tables", REPLACE) == pytest.approx(replaced, rel=1e-12)
+    assert select_measure.pairs_sensitivity(3, 2, "tables", REPLACE) == pytest.approx(
+        replaced, rel=1e-12
+    )
 
 
 def test_no_data_and_one_state_variables_are_no_trouble():
@@ -284,7 +299,10 @@ def test_several_choices_at_once_have_the_law_of_choices_in_turn():
     seen = np.bincount(chosen_of(True, scale, 12)(40_000), minlength=CHOICES + 1)
     expected = 40_000 * law_of_chosen(math.exp(select_measure.STEPS / scale))
     kept = expected > 5
-    assert stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue > 1e-4
+    assert (
+        stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue
+        > 1e-4
+    )
 
 
 @pytest.mark.parametrize(("share", "caught"), [(1.0, False), (0.9, True)])

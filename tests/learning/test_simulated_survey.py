@@ -14,7 +14,9 @@ from scipy.stats import binom
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import simulated_survey
 
-FILE = tomllib.loads((files("bayesprivmrf") / "data" / "simulated_survey.toml").read_text(encoding="utf-8"))
+FILE = tomllib.loads(
+    (files("bayesprivmrf") / "data" / "simulated_survey.toml").read_text(encoding="utf-8")
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +30,8 @@ def test_records_follow_the_stated_law(made):
     law = [made.truth.marginal(list(pair)) for pair in tables]
     least, cells = 1.0, sum(table.size for table in law)
     codes = {
-        v: made.simulated[v].map({s: k for k, s in enumerate(made.states[v])}).to_numpy() for v in made.states
+        v: made.simulated[v].map({s: k for k, s in enumerate(made.states[v])}).to_numpy()
+        for v in made.states
     }
     for (a, b), table in zip(tables, law, strict=True):
         counts = np.zeros(table.shape, dtype=int)
@@ -64,7 +67,9 @@ def test_the_law_is_the_files(made):
                 at = np.prod([z(coupling, v)[made.states[v].index(given[v])] for v in rest])
                 expected += coupling["size"] * at * np.outer(z(coupling, a), z(coupling, b))
         centred = found - found[:1] - found[:, :1] + found[0, 0]
-        assert centred == pytest.approx(expected - expected[:1] - expected[:, :1] + expected[0, 0], abs=1e-6)
+        assert centred == pytest.approx(
+            expected - expected[:1] - expected[:, :1] + expected[0, 0], abs=1e-6
+        )
 
 
 def test_alphabets_are_mixed_some_states_rare_and_the_graph_has_loops(made):

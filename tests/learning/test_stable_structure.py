@@ -49,7 +49,9 @@ def test_one_neighbour_moves_the_distance_by_one_and_changes_a_tree_only_at_one(
     moved = gap_range(adjacency)
     changed = 0
     for round_ in range(20):
-        counts = rng.integers(0, (2, 4, 60)[round_ % 3], len(CELLS)) * (rng.random(len(CELLS)) < 0.5)
+        counts = rng.integers(0, (2, 4, 60)[round_ % 3], len(CELLS)) * (
+            rng.random(len(CELLS)) < 0.5
+        )
         own = scores_of(counts)
         tree, distance = tree_and_distance(own, counts.sum() * moved)
         for other in neighbours(counts, adjacency):
@@ -110,7 +112,13 @@ def test_unstable_data_are_refused_by_a_release_that_can_be_saved(rows, tmp_path
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan}, {"certificate": "trees"}],
+    [
+        {"epsilon": 0.0},
+        {"delta": 0.0},
+        {"delta": 1.0},
+        {"delta": math.nan},
+        {"certificate": "trees"},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(ArgumentError, match=f"`{next(iter(settings))}`"):
@@ -186,7 +194,8 @@ class TestPromise(PromiseOfStableStructure):
     def sets(self, adjacency):
         rng = np.random.default_rng(4)
         return [
-            rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3))) for _ in range(15)
+            rng.multinomial(rng.integers(20, 150), rng.dirichlet(np.full(len(CELLS), 0.3)))
+            for _ in range(15)
         ]
 
     def answer(self, counts, adjacency):

@@ -36,7 +36,9 @@ MODEL = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)
 
 def chosen_from(counts, adjacency, order=2, most=40):
     held = counts > 0
-    return graphs_to_choose(CELLS[held], counts[held], CARDS, adjacency, given=1, most=most, order=order)
+    return graphs_to_choose(
+        CELLS[held], counts[held], CARDS, adjacency, given=1, most=most, order=order
+    )
 
 
 def near(rng):
@@ -56,7 +58,9 @@ def test_clearness_and_graphs_are_those_of_the_scores():
         n, least = int(counts.sum()), THRESHOLDS[0]
         moved = 4 * UNIT + least if adjacency is ADD else 8 * UNIT
         direct = [
-            min(*(abs(score - u * n) for score in scores.scores.tolist()), u * n) * least // (u * moved)
+            min(*(abs(score - u * n) for score in scores.scores.tolist()), u * n)
+            * least
+            // (u * moved)
             for u in THRESHOLDS
         ]
         clearness, graphs = chosen_from(counts, adjacency)
@@ -73,9 +77,13 @@ def cost_of_choice(one, other, scale):
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
-def test_one_neighbour_moves_clearness_by_at_most_one_and_the_choice_costs_no_more_than_its_share(adjacency):
+def test_one_neighbour_moves_clearness_by_at_most_one_and_the_choice_costs_no_more_than_its_share(
+    adjacency,
+):
     rng = np.random.default_rng(2)
-    plan = plan_of(StableStructure(epsilon=1.0, delta=1e-6, structure="graph", threshold="gap"), MODEL)
+    plan = plan_of(
+        StableStructure(epsilon=1.0, delta=1e-6, structure="graph", threshold="gap"), MODEL
+    )
     moved, spent, steady = 0, 0.0, 0.0
     for _ in range(8 if adjacency is ADD else 2):
         counts = near(rng)
@@ -86,7 +94,9 @@ def test_one_neighbour_moves_clearness_by_at_most_one_and_the_choice_costs_no_mo
             spent = max(spent, cost_of_choice(own, theirs, plan.choice))
             steady = max(steady, cost_of_choice(4 * own, 4 * theirs, plan.choice))
     assert moved == 1
-    assert 0 < spent <= 0.25 < steady  # a twin whose scores are thought to be a quarter as sensitive
+    assert (
+        0 < spent <= 0.25 < steady
+    )  # a twin whose scores are thought to be a quarter as sensitive
 
 
 def largest_excess(mechanism, noise=1.0):
@@ -113,7 +123,9 @@ def largest_excess(mechanism, noise=1.0):
         for other in neighbours(counts, mechanism.adjacency):
             theirs = law_of(other)
             for one, two in ((own, theirs), (theirs, own)):
-                worst = max(worst, sum(max(p - factor * two.get(out, 0.0), 0) for out, p in one.items()))
+                worst = max(
+                    worst, sum(max(p - factor * two.get(out, 0.0), 0) for out, p in one.items())
+                )
     return worst
 
 
@@ -153,7 +165,9 @@ def test_choices_follow_their_clearness():
     """Of 150 releases, the frequencies of thresholds are those of the exponential mechanism."""
     data = apart(2_000, np.random.default_rng(5))
     model = bpm.declare(states={name: [0, 1] for name in data})
-    mechanism = StableStructure(epsilon=4.0, delta=1e-6, structure="graph", threshold="gap", given=0)
+    mechanism = StableStructure(
+        epsilon=4.0, delta=1e-6, structure="graph", threshold="gap", given=0
+    )
     codes = data.to_numpy().astype(np.uint8)
     ones = np.ones(len(codes), dtype=np.int64)
     clearness, _ = graphs_to_choose(codes, ones, (2,) * 5, ADD, given=0, most=1, order=2)
@@ -162,7 +176,9 @@ def test_choices_follow_their_clearness():
     shares = np.array([found.count(u / UNIT) for u in THRESHOLDS]) / len(found)
     expected = chances / chances.sum()
     assert np.ptp(clearness) > 2
-    assert (np.abs(shares - expected) <= 4.5 * np.sqrt(expected * (1 - expected) / len(found)) + 1e-3).all()
+    assert (
+        np.abs(shares - expected) <= 4.5 * np.sqrt(expected * (1 - expected) / len(found)) + 1e-3
+    ).all()
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -177,7 +193,17 @@ def test_records_beyond_a_number_are_not_told_apart(adjacency):
 
 
 def test_the_audit_tells_the_choice_the_distance_and_the_graph(capsys):
-    given = ["audit", "stable-structure", "--epsilon", "1", "--set", "delta=1e-9", "--runs", "500", "--json"]
+    given = [
+        "audit",
+        "stable-structure",
+        "--epsilon",
+        "1",
+        "--set",
+        "delta=1e-9",
+        "--runs",
+        "500",
+        "--json",
+    ]
     given += ["--set", "structure=graph", "--set", "threshold=gap", "--set", "order=3"]
     assert main(given) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
@@ -185,7 +211,13 @@ def test_the_audit_tells_the_choice_the_distance_and_the_graph(capsys):
     assert all(0.9 * one["promised"] < one["cost"] <= one["promised"] for one in findings[:2])
 
 
-@pytest.mark.parametrize("settings", [{"threshold": "wide"}, {"threshold": "gap", "epsilon": 1e-12}])
+@pytest.mark.parametrize(
+    "settings", [{"threshold": "wide"}, {"threshold": "gap", "epsilon": 1e-12}]
+)
 def test_settings_out_of_range_are_refused(settings):
-    with pytest.raises(ArgumentError, match="`threshold`" if "epsilon" not in settings else "`epsilon`"):
-        StableStructure(**({"epsilon": 1.0, "delta": 1e-6, "structure": "graph"} | settings)).promise(MODEL)
+    with pytest.raises(
+        ArgumentError, match="`threshold`" if "epsilon" not in settings else "`epsilon`"
+    ):
+        StableStructure(
+            **({"epsilon": 1.0, "delta": 1e-6, "structure": "graph"} | settings)
+        ).promise(MODEL)

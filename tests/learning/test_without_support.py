@@ -50,7 +50,9 @@ WITHOUT_INTERVALS = {
 
 def quickly(learners):
     """Names of learners; those whose intervals simulate releases are slow."""
-    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in learners]
+    return [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in learners
+    ]
 
 
 def records(last: tuple[int, ...], size: int = RECORDS) -> pd.DataFrame:
@@ -82,16 +84,24 @@ def having(frame: pd.DataFrame, label) -> np.ndarray:
 
 def test_every_learner_is_among_these():
     kinds = {
-        type(one) for group in (WITH_INTERVALS, OF_MORE_STATES, WITHOUT_INTERVALS) for one in group.values()
+        type(one)
+        for group in (WITH_INTERVALS, OF_MORE_STATES, WITHOUT_INTERVALS)
+        for one in group.values()
     }
-    named = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
-    learners = {kind for kind in named if issubclass(kind, mechanisms.record_mechanisms.LearningMechanism)}
+    named = [
+        kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)
+    ]
+    learners = {
+        kind for kind in named if issubclass(kind, mechanisms.record_mechanisms.LearningMechanism)
+    }
     assert learners - {mechanisms.record_mechanisms.LearningMechanism} <= kinds | {StableStructure}
 
 
 @pytest.mark.parametrize("name", quickly(WITH_INTERVALS))
 def test_a_coupling_with_a_constant_column_is_endless_or_marked(name):
-    model = learned(WITH_INTERVALS[name], data=records((0,), 2000) if "linear" in name else CONSTANT)
+    model = learned(
+        WITH_INTERVALS[name], data=records((0,), 2000) if "linear" in name else CONSTANT
+    )
     counts_states = model.unsupported is not None
     for of in ("couplings", "fields"):
         frame = model.couplings_interval(rng=1, replicates=4, of=of)
@@ -103,20 +113,25 @@ def test_a_coupling_with_a_constant_column_is_endless_or_marked(name):
             if of == "couplings" and name in QUICK:
                 assert np.isfinite(frame.loc[~rows, ["lower", "upper"]]).all(axis=None)
         if of == "fields" and counts_states:
-            assert (frame["status"] != "ok").all()  # a field of another variable moves with such a coupling
+            assert (
+                frame["status"] != "ok"
+            ).all()  # a field of another variable moves with such a coupling
     assert model.unsupported_states == ({"e": (1,)} if counts_states else {})
     assert "support" in str(model)
 
 
 @pytest.mark.parametrize("name", quickly(OF_MORE_STATES))
-def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_centred_over_it(name):
+def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_centred_over_it(
+    name,
+):
     model = learned(OF_MORE_STATES[name], OF_THREE, PARTLY)
     assert model.unsupported_states == {"e": (2,)}
     for of in ("couplings", "fields"):
         frame = model.couplings_interval(rng=1, replicates=4, of=of)
         levels = [level for level in frame.index.names if "state" in level]
         variables = [
-            level.replace("state", "variable").replace("other_variable", "other") for level in levels
+            level.replace("state", "variable").replace("other_variable", "other")
+            for level in levels
         ]
         keys = frame.index.to_frame()
         is_own = np.zeros(len(frame), dtype=bool)
@@ -128,20 +143,30 @@ def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow if name == "search" else ()) for name in WITHOUT_INTERVALS],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "search" else ())
+        for name in WITHOUT_INTERVALS
+    ],
 )
 def test_a_model_without_intervals_says_in_print_what_is_known_of_support(name):
-    network = bpm.declare(states={v: [0, 1] for v in "abce"}, cliques=[("a", "b"), ("b", "c"), ("c", "e")])
+    network = bpm.declare(
+        states={v: [0, 1] for v in "abce"}, cliques=[("a", "b"), ("b", "c"), ("c", "e")]
+    )
     model = learned(WITHOUT_INTERVALS[name], network)
     for one in getattr(model, "releases", (model,)):
         assert "support" in str(one)
 
 
 def test_no_edge_ends_at_a_constant_column():
-    found = StableStructure(epsilon=20.0, delta=1e-3, structure="graph").release(NETWORK, CONSTANT, rng=3)
+    found = StableStructure(epsilon=20.0, delta=1e-3, structure="graph").release(
+        NETWORK, CONSTANT, rng=3
+    )
     assert found.edges
     assert not any("e" in edge for edge in found.edges)
-    assert PrivateFrankWolfe(rho=0.5, width=12).release(NETWORK, CONSTANT, rng=3).graph().degree["e"] == 0
+    assert (
+        PrivateFrankWolfe(rho=0.5, width=12).release(NETWORK, CONSTANT, rng=3).graph().degree["e"]
+        == 0
+    )
 
 
 def test_a_file_keeps_the_states_without_support(tmp_path):

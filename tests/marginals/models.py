@@ -91,7 +91,9 @@ def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
 def exact_engines(model: Model) -> dict[str, arrays.ArrayEngine | exact.CompiledEngine]:
     """Every executor of the exact plan, each forced."""
     tree = planning.BucketTree.build(Layout.build(*model))
-    engines: dict[str, arrays.ArrayEngine | exact.CompiledEngine] = {"numpy": arrays.ArrayEngine(tree)}
+    engines: dict[str, arrays.ArrayEngine | exact.CompiledEngine] = {
+        "numpy": arrays.ArrayEngine(tree)
+    }
     for force in (None, "cells", "products"):
         steps = planning.plan_steps(tree, force=force)
         engines[force or "mixed"] = exact.CompiledEngine(tree, steps)
@@ -118,6 +120,8 @@ def assert_agree(engine, reference, theta, direction, tolerance=1e-10):
     assert again == found
     np.testing.assert_array_equal(again_mu, found_mu)
     np.testing.assert_allclose(found_mu, mu, rtol=0, atol=tolerance)
-    np.testing.assert_allclose(found_product(direction), product(direction), rtol=0, atol=10 * tolerance)
+    np.testing.assert_allclose(
+        found_product(direction), product(direction), rtol=0, atol=10 * tolerance
+    )
     assert not np.any(found_mu[theta == -np.inf])
     assert not np.any(found_product(direction)[theta == -np.inf])

@@ -85,12 +85,18 @@ def test_a_joint_marginal_is_the_belief_of_a_factor_and_never_a_product_of_margi
     theta = np.random.default_rng(4).normal(size=engine.size)
     beliefs = engine.marginals(theta)[1]
     table = beliefs[:6].reshape(2, 3)
-    np.testing.assert_allclose(marginal_of(cards, ring, theta, (0, 1), kind="loopy"), table, atol=1e-12)
-    np.testing.assert_allclose(marginal_of(cards, ring, theta, (1, 0), kind="loopy"), table.T, atol=1e-12)
+    np.testing.assert_allclose(
+        marginal_of(cards, ring, theta, (0, 1), kind="loopy"), table, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        marginal_of(cards, ring, theta, (1, 0), kind="loopy"), table.T, atol=1e-12
+    )
     np.testing.assert_allclose(
         marginal_of(cards, ring, theta, (1,), kind="loopy"), table.sum(axis=0), atol=1e-9
     )
-    np.testing.assert_allclose(marginal_of((*cards, 2), ring, theta, (4,), kind="loopy"), [0.5, 0.5])
+    np.testing.assert_allclose(
+        marginal_of((*cards, 2), ring, theta, (4,), kind="loopy"), [0.5, 0.5]
+    )
     assert np.abs(table - np.outer(table.sum(axis=1), table.sum(axis=0))).max() > 0.01
     for query, words in (
         ((0, 2), "variables of one factor"),

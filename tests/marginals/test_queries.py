@@ -26,7 +26,12 @@ from bayesprivmrf.marginals.layout import elimination_order
         (nx.complete_graph(9), 8),
         (nx.empty_graph(5), 0),
         (nx.grid_2d_graph(5, 5), 5),
-        (nx.random_k_tree(40, 3, seed=1) if hasattr(nx, "random_k_tree") else nx.complete_graph(4), 3),
+        (
+            nx.random_k_tree(40, 3, seed=1)
+            if hasattr(nx, "random_k_tree")
+            else nx.complete_graph(4),
+            3,
+        ),
     ],
 )
 def test_treewidth_of_graphs_where_it_is_known(graph, treewidth):
@@ -52,7 +57,9 @@ def test_the_order_minds_cardinalities():
 def test_forecasts_of_hopeless_and_of_large_models_are_fast():
     rng = np.random.default_rng(0)
     start = time.perf_counter()
-    hopeless = forecast([2] * 1000, [tuple(rng.choice(1000, 2, replace=False)) for _ in range(7_000)])
+    hopeless = forecast(
+        [2] * 1000, [tuple(rng.choice(1000, 2, replace=False)) for _ in range(7_000)]
+    )
     assert hopeless.largest_table > 2**100
     assert hopeless.memory_bytes > hopeless.largest_table
     long = forecast([4] * 4000, [(i, i + 1) for i in range(3999)])
@@ -63,7 +70,9 @@ def test_forecasts_of_hopeless_and_of_large_models_are_fast():
 
 def test_too_large_says_what_would_fit():
     scopes = list(itertools.combinations(range(40), 2))
-    with pytest.raises(ModelTooLargeError, match=r"40 variables.*memory_limit.*4\.0 GiB.*kind=\"loopy\""):
+    with pytest.raises(
+        ModelTooLargeError, match=r"40 variables.*memory_limit.*4\.0 GiB.*kind=\"loopy\""
+    ):
         marginal_engine([3] * 40, scopes)
     with pytest.raises(ModelTooLargeError, match="MiB"):
         marginal_engine([10] * 6, [(0, 1, 2, 3, 4, 5)], memory_limit=2**20)
@@ -137,7 +146,9 @@ def test_a_joint_table_beyond_memory_is_refused_before_it_is_allocated(variables
 def test_a_query_that_would_take_inference_at_each_of_very_many_states_is_refused():
     scopes = [*itertools.combinations(range(8), 2), *((v % 8, v) for v in range(8, 20))]
     query = tuple(range(8, 17))  # leaves of variables that all hang together
-    limit = forecast([3] * 20, [*scopes, query[:1]]).memory_bytes  # so that all but one must be held
+    limit = forecast(
+        [3] * 20, [*scopes, query[:1]]
+    ).memory_bytes  # so that all but one must be held
     assert 8 * 3 ** len(query) < limit
     start = time.perf_counter()
     with pytest.raises(ModelTooLargeError, match="memory_limit"):
@@ -181,7 +192,10 @@ def test_draws_follow_the_joint(name):
     assert counts[probabilities == 0].sum() == 0
     expected = size * probabilities
     rare = expected < 5
-    pooled = np.append(expected[~rare], expected[rare].sum()), np.append(counts[~rare], counts[rare].sum())
+    pooled = (
+        np.append(expected[~rare], expected[rare].sum()),
+        np.append(counts[~rare], counts[rare].sum()),
+    )
     use = pooled[0] > 0
     statistic = float(np.sum((pooled[1][use] - pooled[0][use]) ** 2 / pooled[0][use]))
     assert statistic < stats.chi2.ppf(1 - 1e-4, use.sum() - 1)

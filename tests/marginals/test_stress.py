@@ -125,7 +125,9 @@ def test_the_linear_domain_is_right_or_refuses(force):
             accepted += engine is not auto
             assert abs(found - log_partition) <= 1e-12 * max(1.0, abs(log_partition)) + slack
             np.testing.assert_allclose(found_mu, mu, rtol=0, atol=1e-11 + slack)
-            np.testing.assert_allclose(found_product(direction), expected, rtol=0, atol=1e-10 + 20 * slack)
+            np.testing.assert_allclose(
+                found_product(direction), expected, rtol=0, atol=1e-10 + 20 * slack
+            )
         wrong_without_check += _is_wrong_without_check(auto, theta, log_partition, mu)
     assert refused > 25
     assert accepted > 25
@@ -148,7 +150,9 @@ def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) ->
     if not np.isfinite(found):
         return False
     unchecked = np.ones(program.cells + program.messages)
-    compiled.distribute(program.code, program.steps, program.maps, work, scales, program.scratch, unchecked)
+    compiled.distribute(
+        program.code, program.steps, program.maps, work, scales, program.scratch, unchecked
+    )
     if not np.all(np.isfinite(unchecked)):
         return False
     return bool(
@@ -165,17 +169,23 @@ def test_a_long_conflicting_chain_agrees_with_decimal_arithmetic():
         with localcontext() as context:
             context.prec = 50
             weight = [
-                [Decimal(x).exp() for x in row] for row in ((coupling, -coupling), (-coupling, coupling))
+                [Decimal(x).exp() for x in row]
+                for row in ((coupling, -coupling), (-coupling, coupling))
             ]
             evidence = {0: (field, -field), n // 2: (-field, field), n - 1: (field, -field)}
             local = [[Decimal(x).exp() for x in evidence.get(i, (0.0, 0.0))] for i in range(n)]
             ahead = [local[0]]
             for i in range(1, n):
-                ahead.append([sum(ahead[-1][a] * weight[a][b] for a in (0, 1)) * local[i][b] for b in (0, 1)])
+                ahead.append(
+                    [sum(ahead[-1][a] * weight[a][b] for a in (0, 1)) * local[i][b] for b in (0, 1)]
+                )
             behind = [[Decimal(1), Decimal(1)]]
             for i in range(n - 1, 0, -1):
                 behind.append(
-                    [sum(weight[a][b] * local[i][b] * behind[-1][b] for b in (0, 1)) for a in (0, 1)]
+                    [
+                        sum(weight[a][b] * local[i][b] * behind[-1][b] for b in (0, 1))
+                        for a in (0, 1)
+                    ]
                 )
             behind.reverse()
             mass = sum(ahead[-1])
@@ -201,7 +211,9 @@ def test_structural_zeros_stay_in_the_linear_domain():
         theta[rng.random(engine.size) < 0.3] = -np.inf
         for _ in range(2):
             theta += 0.1
-            np.testing.assert_allclose(engine.marginals(theta)[1], safe.marginals(theta)[1], atol=1e-13)
+            np.testing.assert_allclose(
+                engine.marginals(theta)[1], safe.marginals(theta)[1], atol=1e-13
+            )
 
 
 def test_whatever_a_direction_holds_at_an_impossible_cell_is_ignored():

@@ -170,7 +170,9 @@ class Choices:
     def ranges(self, other: Choices) -> list[Fraction]:
         """Range of the log-ratios of each row's choice, what its rounding adds included."""
         found = []
-        for change, mask, scale in zip(other.scores - self.scores, self.eligible, self.scales, strict=True):
+        for change, mask, scale in zip(
+            other.scores - self.scores, self.eligible, self.scales, strict=True
+        ):
             moved = change[mask]
             rounding = self.roundings * self.count**2 * Fraction(selection.ROUNDING)
             found.append(Fraction(int(moved.max() - moved.min())) / Fraction(scale) + rounding)
@@ -221,12 +223,16 @@ class Recorder(NoiseSource):
             eligible=mask,
             count=count,
         )
-        noisy = np.where(mask, step.scores / scale + self.generator.gumbel(size=mask.shape), -np.inf)
+        noisy = np.where(
+            mask, step.scores / scale + self.generator.gumbel(size=mask.shape), -np.inf
+        )
         return self.answered(step, lambda: np.argsort(-noisy, axis=1)[:, :count])
 
     def words(self, size):
         """Refuse: coins cost nothing by themselves, and what depends on them is not seen."""
-        raise AssertionError("a replay knows no cost of coins; override `words` where they are accounted for")
+        raise AssertionError(
+            "a replay knows no cost of coins; override `words` where they are accounted for"
+        )
 
 
 def spent(guarantee: PrivacyGuarantee, here: list[Any], there: list[Any]) -> Fraction | float:
@@ -278,7 +284,9 @@ def everything(mechanism: Any, network: Any, data: Any, source: NoiseSource) -> 
     return files, repr(release), held, [str(warning.message) for warning in caught]
 
 
-def neighbours_of(data: pd.DataFrame, others: pd.DataFrame, adjacency: Adjacency) -> list[pd.DataFrame]:
+def neighbours_of(
+    data: pd.DataFrame, others: pd.DataFrame, adjacency: Adjacency
+) -> list[pd.DataFrame]:
     """Return data without the first or the last record, and with each of some others more, or in its place."""
     without = [data.iloc[1:], data.iloc[:-1]]
     fewer = [data] if adjacency is Adjacency.ADD_OR_REMOVE_ONE else without
@@ -313,7 +321,9 @@ class ReplayContract:
         return frame(CELLS)
 
     @pytest.mark.parametrize("adjacency", ADJACENCIES)
-    def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(self, adjacency):
+    def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
+        self, adjacency
+    ):
         mechanism = self.make(adjacency=adjacency)
         promise = mechanism.promise(self.network)
         if promise.adjacency is not adjacency:
@@ -322,7 +332,9 @@ class ReplayContract:
         most = promise.epsilon if promise.rho is None else promise.rho
         found = replayed(mechanism, self.network, self.data(), given)
         assert found <= most, f"a release costs {float(found):.4g}, and promises {most:.4g}"
-        assert found >= self.least * most, "no neighbour moves what is released by much; take other data"
+        assert found >= self.least * most, (
+            "no neighbour moves what is released by much; take other data"
+        )
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -371,7 +383,9 @@ class TablesContract(ReplayContract):
             if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
                 yield from ((common, (*common, one)) for one in CELLS)
             else:
-                yield from (((*common, a), (*common, b)) for a, b in itertools.permutations(CELLS, 2))
+                yield from (
+                    ((*common, a), (*common, b)) for a, b in itertools.permutations(CELLS, 2)
+                )
 
     @pytest.mark.parametrize("adjacency", ADJACENCIES)
     def test_sensitivity_and_joint_loss_match_brute_force_over_all_neighbours(self, adjacency):
@@ -399,7 +413,9 @@ class TablesContract(ReplayContract):
         mechanism = self.make(adjacency=adjacency)
         laws = mechanism.release(MODEL, sample(5)).noise
         laplace = laws[0].kernel == "absolute"
-        promised = promised_loss(laws, mechanism.l1_sensitivity if laplace else mechanism.l2_sensitivity)
+        promised = promised_loss(
+            laws, mechanism.l1_sensitivity if laplace else mechanism.l2_sensitivity
+        )
         assert promised <= Fraction(self.budget)
         assert promised >= Fraction(self.budget) * (1 - Fraction(1, 10**12))
 
@@ -432,7 +448,9 @@ class TablesContract(ReplayContract):
         assert len({flat.tobytes() for flat in flats}) == 6
         assert all(flat.dtype == np.int64 for flat in flats)
 
-    def test_a_release_and_its_warning_let_out_nothing_of_the_data_but_the_noisy_counts(self, tmp_path):
+    def test_a_release_and_its_warning_let_out_nothing_of_the_data_but_the_noisy_counts(
+        self, tmp_path
+    ):
         # the whole of `release`, with its provenance and its ledger, and noise that hides everything
         seen = []
         for size, seed in ((50, 0), (61, 1), (0, 2)):
@@ -444,11 +462,15 @@ class TablesContract(ReplayContract):
             release.save(tmp_path / "a.release")
             shown = (repr(release), html_of(release), repr(vars(release)), repr(release.provenance))
             told = [str(warning.message) for warning in caught]
-            seen.append(((tmp_path / "a.release").read_bytes(), *shown, told, repr(account.spent), release))
+            seen.append(
+                ((tmp_path / "a.release").read_bytes(), *shown, told, repr(account.spent), release)
+            )
         assert seen[0] == seen[1] == seen[2]
 
     def test_joint_loss_is_kept_with_redirected_values_impossible_cells_and_lazy_frames(self):
-        public = ModelSpecification(domain=DOMAIN, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+        public = ModelSpecification(
+            domain=DOMAIN, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),)
+        )
         redirected = {"missing": {"a": "v", 0: 6, "c": False}, "other": {"a": "v", 0: 6}}
         columns = [["u", "v", None, "zz"], [7, 5, 6, None, 99], [True, False, None]]
         schema = {"a": pl.String, "0": pl.Int64, "c": pl.Boolean}
@@ -458,13 +480,16 @@ class TablesContract(ReplayContract):
         def tables(rows):
             native = pl.DataFrame(rows, schema=schema, orient="row")
             eager, lazy = (
-                released(mechanism, public, given, Silent()).tables.flat for given in (native, native.lazy())
+                released(mechanism, public, given, Silent()).tables.flat
+                for given in (native, native.lazy())
             )
             np.testing.assert_array_equal(eager, lazy)
             return eager
 
         alone = [tables([record]) for record in records]
-        np.testing.assert_array_equal(tables(records), sum(alone))  # so a neighbour moves by one of these
+        np.testing.assert_array_equal(
+            tables(records), sum(alone)
+        )  # so a neighbour moves by one of these
         distinct = np.unique(alone, axis=0)
         for adjacency in ADJACENCIES:
             some = pl.DataFrame(records, schema=schema, orient="row")
@@ -495,7 +520,12 @@ class TablesContract(ReplayContract):
 
     def test_nothing_is_charged_when_the_data_is_refused(self):
         account = Account()
-        for data in (sample(5).drop(columns="a"), sample(5).assign(a="w"), sample(5).assign(a=None), [1, 2]):
+        for data in (
+            sample(5).drop(columns="a"),
+            sample(5).assign(a="w"),
+            sample(5).assign(a=None),
+            [1, 2],
+        ):
             with pytest.raises(DataError):
                 self.make().release(MODEL, data, ledger=account)
         assert account.spent == []

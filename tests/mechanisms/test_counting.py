@@ -20,7 +20,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError, UndeclaredStateError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    DeclarationWarning,
+    ModelError,
+    UndeclaredStateError,
+)
 from bayesprivmrf.mechanisms import ExactStatistics, record_codes
 from bayesprivmrf.mechanisms.reading import count_tables, guarded
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -40,7 +46,9 @@ DAY, MIDNIGHT = datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1)
 
 def records(size, seed=0):
     rng = np.random.default_rng(seed)
-    return {v: [labels[i] for i in rng.integers(0, len(labels), size)] for v, labels in STATES.items()}
+    return {
+        v: [labels[i] for i in rng.integers(0, len(labels), size)] for v, labels in STATES.items()
+    }
 
 
 def by_hand(model, columns):
@@ -64,10 +72,16 @@ FRAMES = {
     "pandas nullable": lambda c: typed(c).convert_dtypes(),
     "pandas arrow": lambda c: typed(c).convert_dtypes(dtype_backend="pyarrow"),
     "pandas small integers": lambda c: typed(c).astype({"whole": "int8"}),
-    "pandas whole numbers as floats": lambda c: typed(c).astype({"whole": "float32", "wide": "float64"}),
+    "pandas whole numbers as floats": lambda c: typed(c).astype(
+        {"whole": "float32", "wide": "float64"}
+    ),
     "polars": lambda c: pl.from_pandas(typed(c)),
-    "polars unsigned": lambda c: pl.from_pandas(typed(c)).with_columns(pl.col("whole").cast(pl.UInt64)),
-    "polars categories": lambda c: pl.from_pandas(typed(c)).with_columns(pl.col("text").cast(pl.Categorical)),
+    "polars unsigned": lambda c: pl.from_pandas(typed(c)).with_columns(
+        pl.col("whole").cast(pl.UInt64)
+    ),
+    "polars categories": lambda c: pl.from_pandas(typed(c)).with_columns(
+        pl.col("text").cast(pl.Categorical)
+    ),
     "polars enumeration": lambda c: pl.from_pandas(typed(c)).with_columns(
         pl.col("text").cast(pl.Enum(["q", "z", "a", "m", "never declared"]))
     ),
@@ -94,7 +108,9 @@ def test_every_frame_gives_the_counts_of_a_plain_loop(kind):
 def test_an_empty_frame_counts_zero(kind):
     columns = records(1)
     empty = FRAMES[kind](columns)
-    empty = empty.limit(0) if kind in {"duckdb", "polars lazy", "polars lazy categories"} else empty[:0]
+    empty = (
+        empty.limit(0) if kind in {"duckdb", "polars lazy", "polars lazy categories"} else empty[:0]
+    )
     counts = count_tables(MODEL, empty)
     assert counts.records == 0
     assert not counts.flat.any()
@@ -102,7 +118,8 @@ def test_an_empty_frame_counts_zero(kind):
 
 @frames
 @pytest.mark.parametrize(
-    ("variable", "value"), [("text", "q"), ("whole", 11), ("wide", 3), ("real", 0.75), ("one", "other")]
+    ("variable", "value"),
+    [("text", "q"), ("whole", 11), ("wide", 3), ("real", 0.75), ("one", "other")],
 )
 def test_an_undeclared_value_is_an_error_that_names_the_column_and_no_value(kind, variable, value):
     columns = records(300)
@@ -168,7 +185,9 @@ def test_a_missing_value_is_an_error_that_names_the_column(kind, variable):
 def test_a_missing_value_goes_to_the_state_that_takes_it(kind, variable):
     columns = records(300)
     columns[variable][137] = STATES[variable][-1]
-    counts = count_tables(MODEL, with_missing(kind, variable), missing={variable: len(STATES[variable]) - 1})
+    counts = count_tables(
+        MODEL, with_missing(kind, variable), missing={variable: len(STATES[variable]) - 1}
+    )
     np.testing.assert_array_equal(counts.flat, by_hand(MODEL, columns))
 
 
@@ -230,8 +249,14 @@ def test_true_and_one_are_two_labels_even_in_one_column_of_objects():
 
 
 def test_text_is_never_a_number():
-    for frame in (pd.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}).lazy()):
-        with pytest.raises(UndeclaredStateError, match="text, numbers and truth values are different"):
+    for frame in (
+        pd.DataFrame({"x": ["1"]}),
+        pl.DataFrame({"x": ["1"]}),
+        pl.DataFrame({"x": ["1"]}).lazy(),
+    ):
+        with pytest.raises(
+            UndeclaredStateError, match="text, numbers and truth values are different"
+        ):
             count_one([1, 2], frame)
     for frame in (pd.DataFrame({"x": [1]}), pl.DataFrame({"x": [1]}), duckdb.sql("select 1 as x")):
         with pytest.raises(UndeclaredStateError):
@@ -265,7 +290,9 @@ def test_integers_at_the_ends_of_their_type_do_not_wrap_into_a_state():
         with pytest.raises(UndeclaredStateError):
             count_one(states, ends)
     assert count_one([2**63 - 1, -(2**63)], ends) == [1, 1]
-    assert count_one([2**64 - 1, 0], pl.DataFrame({"x": [0, 2**64 - 1]}, schema={"x": pl.UInt64})) == [1, 1]
+    assert count_one(
+        [2**64 - 1, 0], pl.DataFrame({"x": [0, 2**64 - 1]}, schema={"x": pl.UInt64})
+    ) == [1, 1]
     assert count_one([2**53, 2**53 + 1], np.array([2**53 + 1, 2**53 + 1])) == [0, 2]
     with pytest.raises(UndeclaredStateError):
         count_one([2**53 + 1], np.array([2.0**53]))
@@ -298,7 +325,9 @@ def test_more_states_than_a_byte_holds_count_right():
     for size in (254, 255, 256, 65_600):
         states = [f"s{i}" for i in range(size)]
         frame = pd.DataFrame({"x": [states[-1], states[0], states[-1]]})
-        natives = [frame] if size > 1000 else [frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)]
+        natives = (
+            [frame] if size > 1000 else [frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)]
+        )
         for native in natives:
             counts = np.array(count_one(states, native))
             assert (counts[-1], counts[0], counts.sum()) == (2, 1, 3)
@@ -310,7 +339,9 @@ def test_more_states_than_a_byte_holds_count_right():
 
 
 def test_a_column_matches_by_name_and_then_by_its_text():
-    model = ModelSpecification(domain=Domain.from_states({0: ["a", "b"], 1: ["a", "b"]}), cliques=((0, 1),))
+    model = ModelSpecification(
+        domain=Domain.from_states({0: ["a", "b"], 1: ["a", "b"]}), cliques=((0, 1),)
+    )
     expected = [0, 2, 1, 0]
     numbered = pd.DataFrame({0: ["a", "a", "b"], 1: ["b", "b", "a"], "0": ["?", "?", "?"]})
     assert count_tables(model, numbered).flat.tolist() == expected
@@ -396,7 +427,11 @@ COLLIDING = {
     "a date and a midnight": ([DAY, MIDNIGHT], [MIDNIGHT], pl.Datetime),
     "a date and a midnight, as dates": ([DAY, MIDNIGHT], [DAY], pl.Date),
     "a float and a decimal": ([0.1, decimal.Decimal("0.10")], [0.1], pl.Float64),
-    "a decimal and a float": ([0.1, decimal.Decimal("0.10")], [decimal.Decimal("0.10")], pl.Decimal(5, 2)),
+    "a decimal and a float": (
+        [0.1, decimal.Decimal("0.10")],
+        [decimal.Decimal("0.10")],
+        pl.Decimal(5, 2),
+    ),
     "a rounded float": ([0.1, 0.2], [0.1], pl.Float32),
 }
 
@@ -414,7 +449,9 @@ def answer_with(model, frame, settings):
 @pytest.mark.parametrize("other", [None, 1])
 def test_labels_that_an_engine_would_confuse_count_the_same_everywhere(kind, cliques, other):
     states, column, dtype = COLLIDING[kind]
-    model = ModelSpecification(domain=Domain.from_states({"x": states, "y": [0, 1, 2, 3]}), cliques=cliques)
+    model = ModelSpecification(
+        domain=Domain.from_states({"x": states, "y": [0, 1, 2, 3]}), cliques=cliques
+    )
     frame = pl.DataFrame({"x": column * 2, "y": [0, 3]}, schema={"x": dtype, "y": pl.Int64})
     redirected = {} if other is None else {"other": {"x": other}}
     eager, lazy, query = (
@@ -423,7 +460,9 @@ def test_labels_that_an_engine_would_confuse_count_the_same_everywhere(kind, cli
     )
     assert eager == lazy == query
     if not isinstance(eager, type):
-        assert [part.sum() for part in np.split(np.array(eager), model.offsets[1:-1])] == [2] * len(cliques)
+        assert [part.sum() for part in np.split(np.array(eager), model.offsets[1:-1])] == [2] * len(
+            cliques
+        )
 
 
 @pytest.mark.parametrize("cliques", [(("x",), ("y",)), (("x", "y"),)])
@@ -489,7 +528,9 @@ def test_a_record_in_an_impossible_cell_is_refused_without_showing_it():
 def test_rows_and_columns_in_any_order_give_the_same_counts():
     frame = typed(records(100))
     shuffled = frame.sample(frac=1, random_state=1)[list(STATES)[::-1]]
-    np.testing.assert_array_equal(count_tables(MODEL, frame).flat, count_tables(MODEL, shuffled).flat)
+    np.testing.assert_array_equal(
+        count_tables(MODEL, frame).flat, count_tables(MODEL, shuffled).flat
+    )
 
 
 def test_a_frame_is_not_changed_by_counting():
@@ -578,9 +619,9 @@ def test_parquet_on_disk_is_counted_as_the_frame_that_was_written(kind, tmp_path
     assert mechanism.release(network, data, count="Freq").flat.tolist() == [6, 0, 0, 1, 0, 0]
     with pytest.warns(DeclarationWarning, match="'Freq' is not used"):
         assert mechanism.release(network, data).flat.tolist() == [2, 0, 0, 1, 0, 1]
-    assert record_codes(ModelSpecification.from_pgmpy(network).domain, data, missing={"a": 2}).tolist()[
-        2
-    ] == [2, 1]
+    assert record_codes(
+        ModelSpecification.from_pgmpy(network).domain, data, missing={"a": 2}
+    ).tolist()[2] == [2, 1]
     with pytest.raises(DataError, match="none is named 'c'"):
         ExactStatistics().release(bpm.declare({"c": [0, 1]}, [("c",)]), data, count="Freq")
 
@@ -606,11 +647,19 @@ def test_what_is_no_parquet_is_refused_without_a_word_of_its_own(tmp_path):
 @pytest.mark.parametrize("has_labels", [True, False])
 def test_a_column_of_numbers_where_bins_are_declared_is_told_how_to_make_them(has_labels):
     breaks = [0, 30, 60, 120]
-    states = ["up to 30", "31 to 60", "over 60"] if has_labels else list(pd.IntervalIndex.from_breaks(breaks))
+    states = (
+        ["up to 30", "31 to 60", "over 60"]
+        if has_labels
+        else list(pd.IntervalIndex.from_breaks(breaks))
+    )
     network = bpm.declare({"age": states}, [("age",)])
     records = pd.DataFrame({"age": [20, 45, 70, 33]})
-    remedy = r"pd\.cut\(column, breaks, labels=states\)" if has_labels else r"pd\.cut\(column, breaks\)"
-    with pytest.raises(UndeclaredStateError, match=f"numbers such as ages into bins: `{remedy}`") as caught:
+    remedy = (
+        r"pd\.cut\(column, breaks, labels=states\)" if has_labels else r"pd\.cut\(column, breaks\)"
+    )
+    with pytest.raises(
+        UndeclaredStateError, match=f"numbers such as ages into bins: `{remedy}`"
+    ) as caught:
         ExactStatistics().release(network, records)
     assert not any(str(value) in str(caught.value) for value in records["age"])
     records["age"] = pd.cut(records["age"], breaks, labels=states if has_labels else None)

@@ -64,11 +64,18 @@ def test_days_are_states_however_they_are_declared_and_stored(unit):
 
 @pytest.mark.parametrize("unit", ["m", "ms", "us", "ns"])
 def test_a_time_of_day_is_not_its_day(unit):
-    times = np.array(["2020-01-01T10:00", "2020-02-01T11:30", "2020-03-01T00:00"], f"datetime64[{unit}]")
+    times = np.array(
+        ["2020-01-01T10:00", "2020-02-01T11:30", "2020-03-01T00:00"], f"datetime64[{unit}]"
+    )
     data = pd.DataFrame({"a": column(times)})
     assert counted(times, data) == counted(times, pl.from_pandas(data).lazy()) == COUNTS
     days = times.astype("datetime64[D]")
-    for frame in (data, pl.from_pandas(data), pl.from_pandas(data).lazy(), pa.Table.from_pandas(data)):
+    for frame in (
+        data,
+        pl.from_pandas(data),
+        pl.from_pandas(data).lazy(),
+        pa.Table.from_pandas(data),
+    ):
         with pytest.raises(BayesPrivMRFError, match="declared states"):
             counted(days, frame)
     dates = pl.DataFrame({"a": column(days.tolist())})
@@ -95,7 +102,11 @@ def test_a_date_and_its_midnight_are_two_states_where_both_are_declared():
 
 @pytest.mark.parametrize(
     "labels",
-    [[uuid.UUID(int=k) for k in range(3)], [1j, 2.0 + 1j, -1.5j], np.array([1, 2, 3], "timedelta64[h]")],
+    [
+        [uuid.UUID(int=k) for k in range(3)],
+        [1j, 2.0 + 1j, -1.5j],
+        np.array([1, 2, 3], "timedelta64[h]"),
+    ],
 )
 def test_uuids_complex_numbers_and_spans_are_states(labels):
     data = pd.DataFrame({"a": column(list(labels))})

@@ -81,7 +81,10 @@ def test_a_small_chain_is_recovered_at_a_large_budget():
     model = bpm.ModelSpecification.from_pgmpy(chain)
     theta = np.random.default_rng(1).normal(0, 1, model.size)
     truth = bpm.Solution(
-        specification=model, potentials=model.tables(theta), method="truth", status=bpm.Status.CONVERGED
+        specification=model,
+        potentials=model.tables(theta),
+        method="truth",
+        status=bpm.Status.CONVERGED,
     )
     codes = sample(model.cardinalities, model.scopes, theta, 20_000, np.random.default_rng(2))
     data = pd.DataFrame(np.array(["a", "b", "c"])[codes], columns=range(4))
@@ -124,7 +127,10 @@ def test_the_release_stands_beside_solutions_in_a_comparison():
         holdout=frame(500, seed=1),
     )
     assert table.loc["DP-SGD", "kl_divergence"] < table.loc["uniform", "kl_divergence"]
-    assert table.loc["DP-SGD", "holdout_log_likelihood"] > table.loc["uniform", "holdout_log_likelihood"]
+    assert (
+        table.loc["DP-SGD", "holdout_log_likelihood"]
+        > table.loc["uniform", "holdout_log_likelihood"]
+    )
     assert table.loc["DP-SGD", "status"] == "stopped early"
     assert math.isnan(table.loc["DP-SGD", "seconds"])  # a duration would tell of the records
 
@@ -209,7 +215,10 @@ class CountedWords(SecureNoise):
 
 def test_secure_releases_differ_and_draw_samples_from_the_secure_source():
     data, sources = frame(100), [CountedWords() for _ in range(4)]
-    flats = {released(DPSGD(**QUICK), network(), data, each).potentials.flat.tobytes() for each in sources}
+    flats = {
+        released(DPSGD(**QUICK), network(), data, each).potentials.flat.tobytes()
+        for each in sources
+    }
     assert len(flats) == 4
     assert [each.drawn.count(13) for each in sources] == [20] * 4  # a byte a record, 20 steps
 
@@ -346,9 +355,15 @@ def test_data_that_does_not_fit_is_refused_and_nothing_is_charged():
 @pytest.mark.parametrize("rng", [None, 1])
 @pytest.mark.parametrize("records", [2**31 + 1, 2**36])
 def test_no_number_of_records_is_refused(monkeypatch, records, rng):
-    exact = CodedRecords(codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records)
-    monkeypatch.setattr("bayesprivmrf.mechanisms.record_mechanisms.read_records", lambda *_, **__: exact)
-    release = DPSGD(**{**QUICK, "steps": 2, "sampling_rate": 1.0}).release(network(), frame(1), rng=rng)
+    exact = CodedRecords(
+        codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records
+    )
+    monkeypatch.setattr(
+        "bayesprivmrf.mechanisms.record_mechanisms.read_records", lambda *_, **__: exact
+    )
+    release = DPSGD(**{**QUICK, "steps": 2, "sampling_rate": 1.0}).release(
+        network(), frame(1), rng=rng
+    )
     deviation = release.details["total_deviation"]
     assert release.total == pytest.approx(min(records, 2**34), abs=6 * deviation)
     assert np.isfinite(release.tables.flat).all()
@@ -392,7 +407,8 @@ def test_it_cites_what_ran():
 
 def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not():
     with pytest.warns(
-        NoiseWarning, match="the noise hides differences of 1 nat between potentials.*take more records"
+        NoiseWarning,
+        match="the noise hides differences of 1 nat between potentials.*take more records",
     ) as caught:
         DPSGD(epsilon=0.01, delta=1e-6, steps=20).release(network(), frame(300), rng=1)
     assert caught[0].filename == __file__
@@ -403,9 +419,13 @@ def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not():
 def test_what_noise_hides_is_the_error_of_the_clearest_direction():
     """Noisy mean gradients of T steps at even potentials, over the curvature there: 4,000 draws, 4.5 deviations."""
     mechanism = DPSGD(epsilon=1.0, delta=1e-6, steps=50, sampling_rate=0.5)
-    model = bpm.ModelSpecification.from_pgmpy(bpm.declare(states={0: [0, 1], 1: [0, 1]}, cliques=[(0, 1)]))
+    model = bpm.ModelSpecification.from_pgmpy(
+        bpm.declare(states={0: [0, 1], 1: [0, 1]}, cliques=[(0, 1)])
+    )
     ascent = mechanism.ascent(model, mechanism.noise_multiplier)
-    noise = np.random.default_rng(1).normal(0, ascent.noise.scale / ascent.lattice.steps, (4000, 50, 4))
+    noise = np.random.default_rng(1).normal(
+        0, ascent.noise.scale / ascent.lattice.steps, (4000, 50, 4)
+    )
     gradient = noise.mean(axis=1) / (0.5 * 1000)
     direction = np.array([1, -1, -1, 1]) / 2  # a coupling: indicators have covariance 1/4 along it
     found = (gradient @ direction).std() / 0.25

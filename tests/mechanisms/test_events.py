@@ -58,7 +58,8 @@ def test_the_events_of_others_change_nothing_for_a_person():
     """Ties of position included, which an unstable sort would decide by who else is there."""
     frame = events()
     whole = {
-        row[0]: row for row in nonnull(wide_sequences(pl.from_pandas(frame), **LONG, length=3, longer="cut"))
+        row[0]: row
+        for row in nonnull(wide_sequences(pl.from_pandas(frame), **LONG, length=3, longer="cut"))
     }
     for person in frame["id"].unique()[:10]:
         rest = frame[(frame["id"] == person) | (frame["id"] % 3 == 1)]
@@ -78,21 +79,29 @@ def test_a_chain_reads_what_was_made_wide():
 
 @pytest.mark.parametrize("share", ["potentials", "transitions"])
 @pytest.mark.parametrize(
-    "queries", [None, [q.pooled([("x1", "x2"), ("x2", "x3"), ("x3", "x4")])]], ids=["tables", "sums"]
+    "queries",
+    [None, [q.pooled([("x1", "x2"), ("x2", "x3"), ("x3", "x4")])]],
+    ids=["tables", "sums"],
 )
 def test_sequences_without_a_state_or_with_a_gap_are_refused(share, queries):
     network = bpm.markov_chain(["a", "b"], 4, share=share, end="<end>")
     mechanism = ExactStatistics(queries=queries, missing="<end>")
-    wide = pd.DataFrame([["a", "b", None, None], ["b", "a", "a", "a"]], columns=["x1", "x2", "x3", "x4"])
+    wide = pd.DataFrame(
+        [["a", "b", None, None], ["b", "a", "a", "a"]], columns=["x1", "x2", "x3", "x4"]
+    )
     mechanism.release(network, wide)
     for row in ([None] * 4, ["a", None, "b", None]):
-        with pytest.raises(DataError, match=r"no sequence may begin with it or continue after it.* in a gap"):
+        with pytest.raises(
+            DataError, match=r"no sequence may begin with it or continue after it.* in a gap"
+        ):
             mechanism.release(network, pd.DataFrame([*wide.to_numpy(), row], columns=wide.columns))
 
 
 def test_weights_of_transitions_add_up_to_the_persons():
     pair = bpm.declare({"from": ["a", "b"], "to": ["a", "b"]}, [("from", "to")])
-    mechanism = ExactStatistics(queries=[q.table("from", "to")], person="id", at_most=16, grid=720720)
+    mechanism = ExactStatistics(
+        queries=[q.table("from", "to")], person="id", at_most=16, grid=720720
+    )
     release = mechanism.release(pair, transition_rows(events(), **LONG))
     expected = np.zeros((2, 2))
     for own in told(events()).values():
@@ -104,7 +113,10 @@ def test_weights_of_transitions_add_up_to_the_persons():
 
 @pytest.mark.parametrize(
     "make",
-    [lambda f: wide_sequences(f, **LONG, length=3, longer="cut"), lambda f: transition_rows(f, **LONG)],
+    [
+        lambda f: wide_sequences(f, **LONG, length=3, longer="cut"),
+        lambda f: transition_rows(f, **LONG),
+    ],
 )
 def test_events_that_cannot_be_read_are_refused_without_a_word_of_them(make):
     frame = events(20).astype(object)
@@ -131,7 +143,10 @@ def test_a_sequence_longer_than_declared_is_refused_unless_it_is_to_be_cut(engin
         wide_sequences(engine(frame), **LONG, length=4)
     assert set(re.findall(r"\d+", str(caught.value))) == {"4"}
     assert len(nonnull(wide_sequences(engine(frame), **LONG, length=4, longer="cut"))) == 2
-    assert [len(row) for row in nonnull(wide_sequences(engine(frame), **LONG, length=9))] == [10, 10]
+    assert [len(row) for row in nonnull(wide_sequences(engine(frame), **LONG, length=9))] == [
+        10,
+        10,
+    ]
     with pytest.raises(ArgumentError, match="`longer`"):
         wide_sequences(engine(frame), **LONG, length=4, longer="drop")  # pyright: ignore[reportArgumentType]
 

@@ -14,7 +14,9 @@ from bayesprivmrf.errors import ArgumentError, DeclarationWarning
 from bayesprivmrf.mechanisms import LaplaceStatistics, Mechanism, available_mechanisms
 from bayesprivmrf.network import IsingNetwork
 
-NETWORK = bpm.declare(states={v: [0, 1] for v in "abcd"}, cliques=[("a", "b"), ("b", "c"), ("c", "d")])
+NETWORK = bpm.declare(
+    states={v: [0, 1] for v in "abcd"}, cliques=[("a", "b"), ("b", "c"), ("c", "d")]
+)
 DATA = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (500, 4)), columns=list("abcd"))
 RING = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
 ASCENT = {"epsilon": 1.0, "delta": 1e-5}
@@ -43,7 +45,9 @@ def public(name: str):
 
 
 def test_every_mechanism_is_among_these():
-    kinds = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
+    kinds = [
+        kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)
+    ]
     ours = {kind.__name__ for kind in kinds if issubclass(kind, Mechanism)}
     assert ours - {"Mechanism", "StatisticsMechanism"} == set(SETTINGS)
     assert {kind.__name__ for kind in available_mechanisms().values()} <= set(SETTINGS)
@@ -91,7 +95,9 @@ class Bare(Mechanism):
 
 def test_a_plug_in_without_a_preview_of_its_own_has_one_row_with_its_cost():
     frame = Bare().preview("anything", total=10)
-    assert frame[["step", "epsilon"]].to_dict(orient="records") == [{"step": "release", "epsilon": 3.0}]
+    assert frame[["step", "epsilon"]].to_dict(orient="records") == [
+        {"step": "release", "epsilon": 3.0}
+    ]
     with pytest.raises(ArgumentError, match="`total`"):
         Bare().preview("anything", total=-1)
 
@@ -99,7 +105,8 @@ def test_a_plug_in_without_a_preview_of_its_own_has_one_row_with_its_cost():
 def test_a_promise_leaves_warnings_of_the_declaration_to_preview_and_release():
     names = [f"v{i}" for i in range(40)]
     wide = bpm.declare(
-        states={name: [0, 1] for name in names}, cliques=[(a, b) for a in names for b in names if a < b]
+        states={name: [0, 1] for name in names},
+        cliques=[(a, b) for a in names for b in names if a < b],
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")

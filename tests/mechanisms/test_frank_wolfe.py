@@ -89,7 +89,9 @@ def test_the_budget_covers_the_number_of_records_and_the_steps():
     learned = mechanism.release(network(), frame(1000), rng=4)
     assert learned.total_noise is not None
     steps = learned.details["steps"]
-    paid = step_rho(learned.map.exposure, learned.details["noise_multiple"], steps, mechanism.adjacency)
+    paid = step_rho(
+        learned.map.exposure, learned.details["noise_multiple"], steps, mechanism.adjacency
+    )
     singles = 4 / (2 * learned.details["one_way_noise"] ** 2)  # a record moves four sums by one
     assert singles == pytest.approx(0.05 * 0.5)
     assert 0.4999 < paid + singles + 1 / (2 * learned.total_noise.scale**2) <= 0.5
@@ -109,7 +111,9 @@ def test_declared_cliques_bound_what_is_learned():
 def test_a_pairwise_model_of_unequal_alphabets_is_learned(method):
     data = frame(40_000)
     rng = np.random.default_rng(6)
-    data["k"] = np.where(rng.random(40_000) < 0.6, np.where(data["z"] == "b", "two", "one"), "three")
+    data["k"] = np.where(
+        rng.random(40_000) < 0.6, np.where(data["z"] == "b", "two", "one"), "three"
+    )
     data["only"] = "ever"
     states = {name: ["c", "b"] for name in NAMES} | {"k": ["three", "one", "two"], "only": ["ever"]}
     learned = PrivateFrankWolfe(rho=3.0, width=3.0, method=method).release(
@@ -120,7 +124,9 @@ def test_a_pairwise_model_of_unequal_alphabets_is_learned(method):
     assert table.sel(z="b", k="two") > 0.4
     assert table.sel(z="b", k="one") < -0.4
     assert abs(table.sel(z="b", k="three")) < 0.15
-    assert learned.couplings["z", 0].sel({"z": "b", "0": "b"}) == pytest.approx(math.log(9) / 2, abs=0.3)
+    assert learned.couplings["z", 0].sel({"z": "b", "0": "b"}) == pytest.approx(
+        math.log(9) / 2, abs=0.3
+    )
     assert not np.asarray(learned.couplings["z", "only"]).any()
     assert "only" in learned.network.nodes
 
@@ -131,12 +137,15 @@ def test_nobody_at_all_may_be_protected():
     assert np.isfinite(learned.coupling_matrix).all()
     assert learned.details["steps"] == 10
     with pytest.raises(DataError, match="at least one record"):
-        PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one").release(network(), frame(0), rng=8)
+        PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one").release(
+            network(), frame(0), rng=8
+        )
 
 
 def test_a_release_without_seed_is_private_and_random():
     releases = [
-        PrivateFrankWolfe(rho=0.1, width=1.0, steps=20).release(network(), frame(300)) for _ in range(3)
+        PrivateFrankWolfe(rho=0.1, width=1.0, steps=20).release(network(), frame(300))
+        for _ in range(3)
     ]
     assert not any(release.provenance.simulated for release in releases)
     assert not all((r.coupling_matrix == releases[0].coupling_matrix).all() for r in releases)
@@ -145,7 +154,9 @@ def test_a_release_without_seed_is_private_and_random():
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_choices_without_seed_come_from_no_generator_of_numpy(monkeypatch):
     data, variables = pd.DataFrame({name: ["c", "b"] for name in NAMES}), network()
-    PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data)  # libraries draw as they are imported
+    PrivateFrankWolfe(rho=1.0, width=1.0).release(
+        variables, data
+    )  # libraries draw as they are imported
     without_generators(monkeypatch)
     for mechanism in (
         PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one"),
@@ -292,7 +303,9 @@ def test_values_outside_the_declared_states_are_refused_or_redirected():
     data.loc[5, "a"] = "q"
     with pytest.raises(UndeclaredStateError):
         PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), data, rng=1)
-    learned = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(network(), data, rng=1)
+    learned = PrivateFrankWolfe(rho=1.0, width=1.0, other={"a": "c"}).release(
+        network(), data, rng=1
+    )
     assert np.isfinite(learned.coupling_matrix).all()
 
 
@@ -312,17 +325,23 @@ TEN = bpm.declare(states={f"q{i}": [0, 1] for i in range(10)})
 
 @pytest.mark.parametrize("settings", [{}, {"order": 3}, {"steps": 30, "adjacency": "replace-one"}])
 def test_a_release_of_near_uniform_choices_warns_and_a_clear_one_does_not(settings):
-    with pytest.warns(NoiseWarning, match="the noise hides couplings .* declare fewer variables") as caught:
+    with pytest.warns(
+        NoiseWarning, match="the noise hides couplings .* declare fewer variables"
+    ) as caught:
         PrivateFrankWolfe(rho=1e-4, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
     assert caught[0].filename == __file__
     with no_noise_warning():
-        learned = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(TEN, agreeing(3000), rng=1)
+        learned = PrivateFrankWolfe(rho=2.0, width=1.0, **settings).release(
+            TEN, agreeing(3000), rng=1
+        )
     assert learned.graph(0.2).number_of_edges() == 1
 
 
 def test_steps_and_no_number_of_records_say_nothing_of_it():
     with no_noise_warning():
-        PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10, single_share=0).release(TEN, agreeing(3000), rng=1)
+        PrivateFrankWolfe(rho=1e-4, width=1.0, steps=10, single_share=0).release(
+            TEN, agreeing(3000), rng=1
+        )
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -330,7 +349,9 @@ def test_steps_and_no_number_of_records_say_nothing_of_it():
 def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(kind):
     """200 first steps of two nodes: at level 1e-4 within 0.1 of their share, which is near uniform below 0.05."""
     settings = {"width": 1.0, "adjacency": "replace-one"}
-    settings["steps"] = 2 if kind is PaperFrankWolfe else 1  # the paper's first step is said to be the second
+    settings["steps"] = (
+        2 if kind is PaperFrankWolfe else 1
+    )  # the paper's first step is said to be the second
     records = 4000
     trial = kind(rho=1.0, **settings).preview(TEN, total=records)
     rho = (trial["smallest_coupling"].max() / 0.3) ** 2  # the forecast goes with one over its root
@@ -341,7 +362,9 @@ def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_t
     coded, ones = codes.astype(np.uint8), np.ones(records, dtype=np.int64)
     for budget, runs in ((rho, 200), (1e4 * rho, 1)):
         mechanism = kind(rho=budget, **settings)
-        learns = mechanism.release(TEN, pd.DataFrame(codes, columns=list(TEN.nodes)), rng=1).map.learn
+        learns = mechanism.release(
+            TEN, pd.DataFrame(codes, columns=list(TEN.nodes)), rng=1
+        ).map.learn
         couplings = [learns(coded, ones, records, source)[0][0, 1] for _ in range(runs)]
         found[budget] = np.mean(couplings)
     assert 0.35 < found[rho] / found[1e4 * rho] < 0.85
@@ -357,7 +380,9 @@ def test_a_preview_has_steps_choices_and_what_they_cost():
     learned = mechanism.release(TEN, agreeing(50_000), rng=1)
     assert told["step"] == f"{learned.details['steps']} steps of 10 choices"
     assert told["count"] == 10 * learned.details["steps"]
-    assert told["noise_sd"] == pytest.approx(learned.details["noise_multiple"] * math.pi / math.sqrt(6))
+    assert told["noise_sd"] == pytest.approx(
+        learned.details["noise_multiple"] * math.pi / math.sqrt(6)
+    )
     assert told["smallest_coupling"] < 0.3
     assert "20 steps of 10 choices" in set(
         PrivateFrankWolfe(rho=0.5, width=1.0, steps=20).preview(TEN)["step"]
@@ -368,7 +393,10 @@ def test_a_preview_has_steps_choices_and_what_they_cost():
 
 @pytest.mark.parametrize(
     "mechanism",
-    [PrivateFrankWolfe(rho=0.5, width=1.0, order=3, target="linf"), PaperFrankWolfe(rho=0.5, width=1.0)],
+    [
+        PrivateFrankWolfe(rho=0.5, width=1.0, order=3, target="linf"),
+        PaperFrankWolfe(rho=0.5, width=1.0),
+    ],
     ids=["gathered", "paper"],
 )
 def test_the_costs_of_a_preview_add_up_to_the_guarantee(mechanism):

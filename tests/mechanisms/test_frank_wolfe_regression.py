@@ -85,7 +85,9 @@ def test_an_incomplete_or_undeclared_state_is_refused():
         fitted.probability({0: "y", "k": 17, "idle": "a", "one": "ever"})
 
 
-@pytest.mark.parametrize("settings", [{"radius": 0.0}, {"radius": math.nan}, {"steps": 0}, {"rho": -1.0}])
+@pytest.mark.parametrize(
+    "settings", [{"radius": 0.0}, {"radius": math.nan}, {"steps": 0}, {"rho": -1.0}]
+)
 def test_bad_settings_are_refused(settings):
     with pytest.raises(ArgumentError, match=next(iter(settings))):
         PrivateLogisticRegression(**{"rho": 1.0, "radius": 1.0, "target": "ill"} | settings)

@@ -124,12 +124,15 @@ def test_every_engine_counts_alike_and_refuses_alike(engine):
     wanted = ExactStatistics().release(NETWORK, written_out(table())).flat
     for kind in ("int64", "int8", "uint16"):
         frame = ENGINES[engine](table().astype({"Freq": kind}))
-        assert ExactStatistics().release(NETWORK, frame, count="Freq").flat.tolist() == wanted.tolist()
+        assert (
+            ExactStatistics().release(NETWORK, frame, count="Freq").flat.tolist() == wanted.tolist()
+        )
     many = ([2**52] * 6, [2**53, 1, 0, 0, 0, 0])  # the second sum is 2^53 as a float
     for counts in ([3, 1, 0, 2, 40, -1], [3, 1, 0, 2, 40, None], [3, 1, 0, 2, 40, 0.5], *many):
         frame = ENGINES[engine](table(counts))
         with pytest.raises(
-            DataError, match=r"column 'Freq' must hold whole numbers, at least 0 and with a sum of at most"
+            DataError,
+            match=r"column 'Freq' must hold whole numbers, at least 0 and with a sum of at most",
         ) as caught:
             ExactStatistics().release(NETWORK, frame, count="Freq")
         assert "40" not in str(caught.value).replace(f"{2**53:,}", "")
@@ -141,7 +144,9 @@ def test_large_counts_are_added_up_exactly_and_never_written_out(engine):
     release = ExactStatistics().release(NETWORK, ENGINES[engine](table(counts)), count="Freq")
     assert release.tables[("a", "b")].ravel().tolist() == [2**50 + 4, 2**49, 0, 0, 1, 2**51 + 1]
     with pytest.raises(DataError, match="a sum of at most 134,217,728"):
-        DPSGD(epsilon=1.0, delta=1e-6).release(NETWORK, ENGINES[engine](table(counts)), count="Freq")
+        DPSGD(epsilon=1.0, delta=1e-6).release(
+            NETWORK, ENGINES[engine](table(counts)), count="Freq"
+        )
 
 
 @pytest.mark.parametrize(
@@ -155,12 +160,21 @@ def test_large_counts_are_added_up_exactly_and_never_written_out(engine):
 )
 def test_whole_numbers_of_other_types_are_counts(counts):
     wanted = ExactStatistics().release(NETWORK, table(), count="Freq").flat
-    assert ExactStatistics().release(NETWORK, table(counts), count="Freq").flat.tolist() == wanted.tolist()
+    assert (
+        ExactStatistics().release(NETWORK, table(counts), count="Freq").flat.tolist()
+        == wanted.tolist()
+    )
 
 
 @pytest.mark.parametrize(
     "counts",
-    [[True] * 6, ["3", "1", "0", "2", "40", "+5"], ["3"] * 5 + [""], [1.0] * 5 + [np.inf], [[1]] * 6],
+    [
+        [True] * 6,
+        ["3", "1", "0", "2", "40", "+5"],
+        ["3"] * 5 + [""],
+        [1.0] * 5 + [np.inf],
+        [[1]] * 6,
+    ],
 )
 def test_what_is_no_count_is_refused(counts):
     with pytest.raises(DataError, match="column 'Freq' must hold whole numbers"):
@@ -194,8 +208,14 @@ def test_a_row_of_no_record_may_hold_anything_and_refusals_are_not_charged():
         ({"count": "a"}, "`count` must name a column that is no declared variable"),
         ({"count": "Frequency"}, "must have the column 'Frequency'"),
         ({"count": ["Freq"]}, "`count` must be the name of a column"),
-        ({"mechanism": LaplaceStatistics(epsilon=1.0, person="c", at_most=1)}, "no declared variable"),
-        ({"mechanism": LaplaceStatistics(epsilon=1.0, person="id", at_most=1)}, "not be given together"),
+        (
+            {"mechanism": LaplaceStatistics(epsilon=1.0, person="c", at_most=1)},
+            "no declared variable",
+        ),
+        (
+            {"mechanism": LaplaceStatistics(epsilon=1.0, person="id", at_most=1)},
+            "not be given together",
+        ),
     ):
         mechanism = given.pop("mechanism", LaplaceStatistics(epsilon=1.0))
         call = {"data": frame.assign(id=1), "count": "Freq", "ledger": account} | given

@@ -39,7 +39,10 @@ FITTING = "bayesprivmrf.learning.select_measure.couplings"
 RECORDS = 800
 VARIABLES = [f"v{i}" for i in range(6)]
 STATES = {name: [0, 1] for name in VARIABLES}
-NETWORK, CHAIN = bpm.declare(states=STATES), bpm.declare(states=STATES, cliques=list(pairwise(VARIABLES)))
+NETWORK, CHAIN = (
+    bpm.declare(states=STATES),
+    bpm.declare(states=STATES, cliques=list(pairwise(VARIABLES))),
+)
 RING = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
 ASCENT = {"epsilon": 1.0, "delta": 1e-5}
 LEARNERS = {
@@ -117,14 +120,20 @@ def test_one_interruption_of_any_draw_loses_no_release_and_the_whole_promise_is_
         account = Account()
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
-            release = released(mechanism, network, given(network), Interrupting((at,)), ledger=account)
+            release = released(
+                mechanism, network, given(network), Interrupting((at,)), ledger=account
+            )
         assert release.guarantee == mechanism.promise(network) == account.spent[0][0]
         assert len(account.spent) == 1
 
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [*((name, KeyboardInterrupt) for name in KEPT), ("rounds", MemoryError), ("rounds", TimeoutError)],
+    [
+        *((name, KeyboardInterrupt) for name in KEPT),
+        ("rounds", MemoryError),
+        ("rounds", TimeoutError),
+    ],
 )
 def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, name, kind):
     mechanism, network = LEARNERS[name]
@@ -134,7 +143,9 @@ def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, 
         monkeypatch.setattr(f"{FITTING}.closed_form", interrupt_once(kind))
     else:
         source = Interrupting((at,), kind)
-    with pytest.warns(InterruptionWarning, match=f"interrupted by a {kind.__name__}.*whole promise"):
+    with pytest.warns(
+        InterruptionWarning, match=f"interrupted by a {kind.__name__}.*whole promise"
+    ):
         release = released(mechanism, network, data(), source)
     for one in getattr(release, "releases", (release,)):
         assert one.details["status"] == "stopped early"
@@ -187,7 +198,9 @@ def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
 
 @pytest.mark.parametrize("name", ["rounds", "Laplace"])
 def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(name):
-    mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[name]
+    mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[
+        name
+    ]
     network = LEARNERS[name][1]
     whole, source = draws(mechanism, network), Interrupting(())
 
@@ -317,7 +330,9 @@ def test_an_interruption_shows_no_more_of_a_neighbor_than_the_release_does():
         for neighbor in (records, records.iloc[1:], records.iloc[:-1]):
             with pytest.warns(InterruptionWarning):
                 release = released(SelectMeasure(rho=1.0), NETWORK, neighbor, Interrupted(at))
-            shown.append((release.summary(), release.statistics.flat.tolist(), release.tables.flat.tolist()))
+            shown.append(
+                (release.summary(), release.statistics.flat.tolist(), release.tables.flat.tolist())
+            )
         assert shown[0] == shown[1] == shown[2]
 
 

@@ -38,7 +38,9 @@ def exact(statistics: NoisyStatistics, data: pd.DataFrame) -> np.ndarray:
     for table, scope in zip(tables, model.scopes, strict=True):
         np.add.at(table, tuple(spins[:, list(scope)].T), 1)
     flat = np.concatenate([table.ravel() for table in tables])
-    return np.concatenate([each.query.bind(model).answers(flat) for each in statistics.measurements])
+    return np.concatenate(
+        [each.query.bind(model).answers(flat) for each in statistics.measurements]
+    )
 
 
 def released(kind: str, adjacency: str, rho: float = 20.0, cliques=None):
@@ -85,7 +87,9 @@ def test_estimators_agree_with_the_mechanism_where_noise_is_tiny(kind, estimator
     own = (learned.fit() if kind == "parities" else learned).solution
     found = estimator.fit(learned.statistics)
     for pair in (("z", 0), (0, "a"), ("a", 7)):
-        np.testing.assert_allclose(found.marginal(pair).values, own.marginal(pair).values, atol=0.005)
+        np.testing.assert_allclose(
+            found.marginal(pair).values, own.marginal(pair).values, atol=0.005
+        )
     np.testing.assert_allclose(found.marginal("far").values, own.marginal("far").values, atol=0.005)
 
 
@@ -107,7 +111,9 @@ def test_variables_in_no_chosen_pair_are_cliques_by_themselves():
         assert {v for scope in statistics.specification.cliques for v in scope} == set(NAMES)
 
 
-@pytest.mark.parametrize("cliques", [None, [("z", 0, "a"), ("a", 7), ("far",)], [(name,) for name in NAMES]])
+@pytest.mark.parametrize(
+    "cliques", [None, [("z", 0, "a"), ("a", 7), ("far",)], [(name,) for name in NAMES]]
+)
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_rows_of_parities_are_in_the_order_of_the_monomials(cliques, adjacency):
     learned = ParityQueries(rho=1.0, order=2, method="gaussian", adjacency=adjacency).release(
@@ -152,11 +158,15 @@ def test_one_variable_and_no_pair_to_choose_are_refused_before_anything_is_read(
         with pytest.raises(ModelError, match="at least two variables"):
             mechanism.release(one, "no data at all")
     with pytest.raises(ModelError, match="two variables with two or more states"):
-        SelectMeasure(rho=1.0, degree=1).release(network([(name,) for name in NAMES]), "no data at all")
+        SelectMeasure(rho=1.0, degree=1).release(
+            network([(name,) for name in NAMES]), "no data at all"
+        )
 
 
 def test_products_of_pairs_alone_are_a_query():
-    bound = q.parities(2, with_empty=False, least=2).bind(network([("z", 0), (0, "a"), (7,), ("far",)]))
+    bound = q.parities(2, with_empty=False, least=2).bind(
+        network([("z", 0), (0, "a"), (7,), ("far",)])
+    )
     assert bound.labels == ("z * 0", "0 * a")
     assert bound.total_weights is None
     with pytest.raises(bpm.errors.ArgumentError, match="least"):

@@ -17,7 +17,9 @@ from bayesprivmrf.inference import registry
 
 from .test_every_mechanism import DATA, SETTINGS, public
 
-PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "mechanisms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "mechanisms.md").read_text(
+    encoding="utf-8"
+)
 SECTION = PAGE.partition("## Which estimator reads which release")[2].partition("\n## ")[0]
 HEAD, _, *ROWS = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]
@@ -30,7 +32,9 @@ OPTIONAL = {"queries": [q.parities(2), q.table("b", "c")], "degree": 2}
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning"),
-    pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning"),  # twenty draws are not mixed
+    pytest.mark.filterwarnings(
+        "ignore::bayesprivmrf.errors.SamplingWarning"
+    ),  # twenty draws are not mixed
 ]
 
 
@@ -56,7 +60,9 @@ def releases() -> dict:
 def test_the_table_has_every_mechanism_and_every_estimator_and_a_note_for_each_mark():
     assert {called(row)[0] for row, *_ in ROWS} == set(SETTINGS)
     named = {type(getattr(bpm, name.removesuffix("()"))()) for name in HEAD[1:]}
-    assert named == {registry.estimator(name) for name in ("naive-mle", "cgm", "noise-aware", "posterior")}
+    assert named == {
+        registry.estimator(name) for name in ("naive-mle", "cgm", "noise-aware", "posterior")
+    }
     assert {number(cell[-1]) for *_, cell in CELLS if " " in cell} == set(NOTES)
 
 
@@ -68,7 +74,9 @@ def test_an_estimator_fits_or_refuses_with_what_its_note_quotes(row, column, cel
         releases[row] = getattr(mechanisms, name)(**settings).release(public(name), data, rng=1)
     release = releases[row]
     given = release if release.statistics is None else release.statistics
-    settings = {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if column == "LatentCounts()" else {}
+    settings = (
+        {"rng": 1, "draws": 20, "tune": 20, "chains": 2} if column == "LatentCounts()" else {}
+    )
     estimator = getattr(bpm, column.removesuffix("()"))()
     answer, _, mark = cell.partition(" ")
     if answer == "no":

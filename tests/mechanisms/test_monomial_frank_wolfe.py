@@ -40,7 +40,9 @@ def test_the_triple_is_learned(target, adjacency):
     mechanism = PrivateFrankWolfe(rho=5.0, width=1.0, order=3, target=target, adjacency=adjacency)
     learned = mechanism.release(network(), frame(50_000), rng=2)
     assert isinstance(learned, LearnedMonomials)
-    assert list(learned.monomials.index) == [t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)]
+    assert list(learned.monomials.index) == [
+        t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)
+    ]
     assert learned.monomials["z", 0, "a"] == pytest.approx(math.atanh(0.6), abs=0.06)
     assert learned.monomials[(7,)] == pytest.approx(math.atanh(0.3), abs=0.06)
     others = learned.monomials.drop([("z", 0, "a"), (7,)])
@@ -95,7 +97,9 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
         has_total = adjacency is Adjacency.REPLACE_ONE or bought is not None
         sensitivity = parity_l2_sensitivity(fitted.features, adjacency, with_empty=not has_total)
         spent += promised_loss([fitted.parity_law], sensitivity)
-    spent += promised_loss([fitted.singles], singles_sensitivity((2,) * len(NAMES), "moments", adjacency))
+    spent += promised_loss(
+        [fitted.singles], singles_sensitivity((2,) * len(NAMES), "moments", adjacency)
+    )
     for used in (10, 30, 400):
         cost = step_rho(fitted.exposure, fitted.multiple(used), used, adjacency)
         assert 0.999 * 0.3 < spent + Fraction(cost) <= Fraction(0.3)
@@ -103,7 +107,9 @@ def test_regressions_parities_and_the_total_cost_the_budget_together(adjacency, 
 
 
 def test_a_release_without_records_or_seed_is_made():
-    mechanism = PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=10, single_share=0)
+    mechanism = PrivateFrankWolfe(
+        rho=1.0, width=1.0, order=3, target="linf", steps=10, single_share=0
+    )
     learned = mechanism.release(network(), frame(0))
     assert not learned.provenance.simulated
     assert np.isfinite(learned.monomials).all()

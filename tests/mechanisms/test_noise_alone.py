@@ -73,13 +73,19 @@ def test_intervals_and_warnings_say_that_the_model_is_of_noise_alone(kind):
     with pytest.warns(NoiseWarning, match="hides how many records there are"):
         learned = released(kind, 10, 1)
     assert learned.details["noise_hides"] == "how many records there are"
-    interval = learned.solution.interval("b") if kind == "rounds" else learned.couplings_interval(rng=1)
+    interval = (
+        learned.solution.interval("b") if kind == "rounds" else learned.couplings_interval(rng=1)
+    )
     assert (interval["status"] == "not trusted").all()
 
 
 def test_most_variables_must_stand_out_beside_the_number_of_records():
     seen, flat = np.array([900.0, 100.0]), np.full(200, 5.0)
-    for counts, hidden in (([seen, seen, flat], (2,)), ([seen, flat], (1,)), ([flat, flat, seen], (0, 1))):
+    for counts, hidden in (
+        ([seen, seen, flat], (2,)),
+        ([seen, flat], (1,)),
+        ([flat, flat, seen], (0, 1)),
+    ):
         told = Signal.of(1_000.0, 5.0, [*counts, np.array([1_000.0])], [4.0] * (len(counts) + 1))
         assert told.knows_total
         assert told.hidden == hidden
@@ -95,5 +101,7 @@ def test_the_number_of_records_is_known_as_often_as_the_module_says():
         assert sum(Signal.of(each, 100.0, [], []).knows_total for each in noisy.tolist()) == known
     assert not Signal.of(1.0, 0.0, [], []).knows_total  # one record, exactly known
     even = [np.array([50.0, 50.0])]
-    assert not Signal.of(100.0, 0.0, even, [8.0]).knows_total  # public; by these counts its error is 11.3
+    assert not Signal.of(
+        100.0, 0.0, even, [8.0]
+    ).knows_total  # public; by these counts its error is 11.3
     assert Signal.of(120.0, 0.0, even, [8.0]).knows_total

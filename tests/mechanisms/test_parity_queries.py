@@ -56,7 +56,9 @@ def test_values_are_near_the_expectations_and_keyed_by_variables(method, adjacen
     rounds = 6 if method == "pmw" else None
     mechanism = ParityQueries(rho=1.0, order=3, method=method, rounds=rounds, adjacency=adjacency)
     release = mechanism.release(network(), data, rng=2)
-    assert list(release.values.index) == [t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)]
+    assert list(release.values.index) == [
+        t for k in (1, 2, 3) for t in itertools.combinations(NAMES, k)
+    ]
     for names, value in release.values.items():
         assert abs(value - truth(data, names)) < 0.03
     assert release.values["z", 0, "a"] > 0.5
@@ -79,7 +81,9 @@ def test_a_gaussian_release_has_integer_sums_and_the_stated_spread():
     errors = np.array([release.sums - exact for release in releases])
     assert (errors[:, 0] != 0).sum() > 20  # the number of records is noisy as well
     assert errors.std() == pytest.approx(law.standard_deviation, rel=4 / math.sqrt(2 * errors.size))
-    assert releases[0].standard_deviation == pytest.approx(law.standard_deviation / releases[0].total)
+    assert releases[0].standard_deviation == pytest.approx(
+        law.standard_deviation / releases[0].total
+    )
 
 
 def test_declared_cliques_hold_the_parities_and_save_noise():
@@ -97,7 +101,9 @@ def test_declared_cliques_hold_the_parities_and_save_noise():
 def test_what_is_spent_adds_up_to_no_more_than_the_budget(method, adjacency, rho):
     moved = 1.0 if adjacency == "add-or-remove-one" else 2.0
     for rounds in (1, 7, MOST_ROUNDS) if method == "pmw" else (None,):
-        mechanism = ParityQueries(rho=rho, order=2, method=method, adjacency=adjacency, rounds=rounds)
+        mechanism = ParityQueries(
+            rho=rho, order=2, method=method, adjacency=adjacency, rounds=rounds
+        )
         for total in (5.0, 1e9):  # so that "auto" takes either method
             *bought, step = mechanism.outlays(network(), total)
             assert len(bought) == (adjacency == "add-or-remove-one" and method != "gaussian")
@@ -105,7 +111,9 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(method, adjacency, rho
             choices = [draw for draw in step.draws if isinstance(draw, Choices)]
             laws = [draw.law for draw in step.draws if isinstance(draw, Sums)]
             if not choices:  # Gaussian noise on all sums at once
-                squared = 24 if adjacency == "replace-one" else 11 - len(bought)  # 4 * 6: one of four flipped
+                squared = (
+                    24 if adjacency == "replace-one" else 11 - len(bought)
+                )  # 4 * 6: one of four flipped
                 spent += Fraction(squared) / (2 * Fraction(laws[0].scale) ** 2)
                 assert 0.999 * rho < spent <= Fraction(rho) * (1 + Fraction(2) ** -50)
                 continue
@@ -141,7 +149,9 @@ def test_no_records_are_protected_under_add_or_remove_and_refused_under_replace_
     assert release.total >= 1
     assert np.isfinite(release.values).all()
     with pytest.raises(DataError, match="at least one record"):
-        ParityQueries(rho=1.0, order=2, method=method, adjacency="replace-one").release(network(), frame(0))
+        ParityQueries(rho=1.0, order=2, method=method, adjacency="replace-one").release(
+            network(), frame(0)
+        )
 
 
 def test_the_model_fitted_to_exact_means_is_the_one_that_made_them():
@@ -158,7 +168,9 @@ def test_the_model_fitted_to_exact_means_is_the_one_that_made_them():
 
 
 def test_a_fit_recovers_the_triple_and_its_network_has_the_released_expectations():
-    release = ParityQueries(rho=1.0, order=3, method="gaussian").release(network(), frame(20_000), rng=1)
+    release = ParityQueries(rho=1.0, order=3, method="gaussian").release(
+        network(), frame(20_000), rng=1
+    )
     model = release.fit()
     assert isinstance(model, LearnedMonomials)
     assert model.details["status"] == "converged"
@@ -171,7 +183,9 @@ def test_a_fit_recovers_the_triple_and_its_network_has_the_released_expectations
     from pgmpy.inference import VariableElimination
 
     factor = VariableElimination(model.network).query(["z", 0, "a"], show_progress=False)
-    signs = [[-1 if state == "c" else 1 for state in factor.state_names[v]] for v in factor.variables]
+    signs = [
+        [-1 if state == "c" else 1 for state in factor.state_names[v]] for v in factor.variables
+    ]
     expectation = np.einsum("ijk,i,j,k", factor.values / factor.values.sum(), *signs)
     assert expectation == pytest.approx(release.values["z", 0, "a"], abs=0.01)
 
@@ -183,7 +197,11 @@ def test_potentials_are_those_of_the_coefficients():
     domain = bpm.Domain.from_states({name: ["c", "b"] for name in ("z", 0, "a")})
     release = ParityQueries(rho=1.0, order=1).release(network(), frame(50), rng=1)
     model = LearnedMonomials(
-        domain=domain, sets=family, coefficients=h, guarantee=release.guarantee, provenance=release.provenance
+        domain=domain,
+        sets=family,
+        coefficients=h,
+        guarantee=release.guarantee,
+        provenance=release.provenance,
     )
     engine = marginal_engine([2] * 3, [*model.specification.scopes, (0, 1, 2)])
     _, marginals = engine.marginals(np.append(model.potentials.flat, np.zeros(8)))
@@ -195,11 +213,15 @@ def test_potentials_are_those_of_the_coefficients():
 
 
 def test_a_lower_order_fit_is_pairwise_and_multiplicative_weights_are_fitted_exactly():
-    release = ParityQueries(rho=1.0, order=3, method="pmw", rounds=4).release(network(), frame(5_000), rng=1)
+    release = ParityQueries(rho=1.0, order=3, method="pmw", rounds=4).release(
+        network(), frame(5_000), rng=1
+    )
     assert release.fit(2).order == 2
     model = release.fit()
     assert model.details["status"] == "converged"
-    _, marginals = marginal_engine([2] * 4, model.specification.scopes).marginals(model.potentials.flat)
+    _, marginals = marginal_engine([2] * 4, model.specification.scopes).marginals(
+        model.potentials.flat
+    )
     table = model.specification.tables(marginals)["z", 0, "a"]
     spins = np.array([-1, 1])
     expectation = np.einsum("ijk,i,j,k", table, spins, spins, spins)
@@ -209,7 +231,9 @@ def test_a_lower_order_fit_is_pairwise_and_multiplicative_weights_are_fitted_exa
 @pytest.mark.parametrize("cliques", [None, [("z", 0), (0, "a"), (7,)]], ids=["all", "declared"])
 @pytest.mark.parametrize("method", ["gaussian", "pmw"])
 def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, method):
-    release = ParityQueries(rho=1.0, order=2, method=method).release(network(cliques), frame(500), rng=1)
+    release = ParityQueries(rho=1.0, order=2, method=method).release(
+        network(cliques), frame(500), rng=1
+    )
     release.save(tmp_path / "parities.release")
     loaded = bpm.load_release(tmp_path / "parities.release")
     assert isinstance(loaded, ReleasedParities)
@@ -240,7 +264,10 @@ def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, met
 
 def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     mechanism = ParityQueries(rho=0.1, order=3, method="gaussian")
-    models = [mechanism.release(network(), frame(4_000, seed), rng=seed).fit(ridge=0.0) for seed in range(40)]
+    models = [
+        mechanism.release(network(), frame(4_000, seed), rng=seed).fit(ridge=0.0)
+        for seed in range(40)
+    ]
     model = models[0]
     found = model.couplings_interval(prob=0.9, rng=2, replicates=20)
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
@@ -249,17 +276,23 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     simulated = np.std([each.monomials[found.index] for each in again], axis=0)
     assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.2)
     width = found["upper"] - found["lower"]
-    assert 0.9 < np.median(width / (2 * 1.645 * spread)) < 1.6  # not knowing the other coefficients widens it
+    assert (
+        0.9 < np.median(width / (2 * 1.645 * spread)) < 1.6
+    )  # not knowing the other coefficients widens it
     fields = model.couplings_interval(prob=0.9, rng=2, replicates=10, of="fields")
     assert list(fields.index) == [(v,) for v in NAMES]
-    learned = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
+    learned = (
+        ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
+    )
     with pytest.raises(ModelError, match="does not know"):
         learned.couplings_interval(rng=1)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_a_fit_of_drowned_parities_is_near_zero():
-    release = ParityQueries(rho=1e-4, order=3, method="gaussian").release(network(), frame(300), rng=1)
+    release = ParityQueries(rho=1e-4, order=3, method="gaussian").release(
+        network(), frame(300), rng=1
+    )
     assert release.values.abs().max() > 1
     model = release.fit()
     assert model.details["status"] == "not trusted"
@@ -307,7 +340,9 @@ def test_what_does_not_fit_is_refused_before_the_records_are_read():
 
 
 def test_a_release_refuses_what_does_not_fit_it():
-    release = ParityQueries(rho=1.0, order=2, method="gaussian").release(network(), frame(50), rng=1)
+    release = ParityQueries(rho=1.0, order=2, method="gaussian").release(
+        network(), frame(50), rng=1
+    )
     assert isinstance(release, ReleasedParities)
     for order in (0, 3, True):
         with pytest.raises(ArgumentError, match="order"):
@@ -344,5 +379,7 @@ def test_a_preview_has_the_noise_of_the_release(adjacency):
     (row,) = mechanism.preview(model, total=500).to_dict(orient="records")
     release = mechanism.release(model, data, rng=1)
     assert row["noise_sd"] == pytest.approx(release.law.standard_deviation)
-    assert row["count"] == 14 + (adjacency == "add-or-remove-one")  # 4 + 6 + 4, and the number of records
+    assert row["count"] == 14 + (
+        adjacency == "add-or-remove-one"
+    )  # 4 + 6 + 4, and the number of records
     assert row["rho"] == pytest.approx(0.5)

@@ -60,7 +60,10 @@ NAMES = [
     pd.Timestamp(2020, 1, 1, tz="UTC"),
     # an hour that the clock shows twice
     *(datetime.datetime(2020, 10, 25, 2, 30, fold=fold, tzinfo=BERLIN) for fold in (0, 1)),
-    *(pd.Timestamp(datetime.datetime(2020, 10, 25, 2, 30), fold=fold, tz=BERLIN) for fold in (0, 1)),
+    *(
+        pd.Timestamp(datetime.datetime(2020, 10, 25, 2, 30), fold=fold, tz=BERLIN)
+        for fold in (0, 1)
+    ),
     *(datetime.datetime(2020, 10, 25, hour, 30, tzinfo=datetime.UTC) for hour in (0, 1)),
 ]
 
@@ -87,11 +90,16 @@ def test_equality_of_all_accepted_names_is_transitive_whatever_stands_between_th
     """A person added first must never join two others into one, nor part one into two."""
     assert len(ACCEPTED) > 20
     same = {
-        (i, j): are_one(ACCEPTED[i], ACCEPTED[j]) for i, j in itertools.combinations(range(len(ACCEPTED)), 2)
+        (i, j): are_one(ACCEPTED[i], ACCEPTED[j])
+        for i, j in itertools.combinations(range(len(ACCEPTED)), 2)
     }
     same |= {(j, i): one for (i, j), one in same.items()}
     for i, j, k in itertools.permutations(range(len(ACCEPTED)), 3):
-        assert not (same[i, j] and same[j, k]) or same[i, k], (ACCEPTED[i], ACCEPTED[j], ACCEPTED[k])
+        assert not (same[i, j] and same[j, k]) or same[i, k], (
+            ACCEPTED[i],
+            ACCEPTED[j],
+            ACCEPTED[k],
+        )
 
 
 def test_a_moment_that_pandas_holds_in_two_ways_is_refused_and_never_two_persons():

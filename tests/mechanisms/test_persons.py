@@ -56,7 +56,9 @@ def columns_of(network, queries):
         frame = pd.DataFrame(
             {v: [s] for v, s in zip(model.domain.variables, record, strict=True)}, dtype=object
         )
-        rows.append(np.concatenate([each.values for each in exact.release(network, frame).measurements]))
+        rows.append(
+            np.concatenate([each.values for each in exact.release(network, frame).measurements])
+        )
     return np.array(rows)
 
 
@@ -75,11 +77,15 @@ def persons_of(columns, most):
 @pytest.mark.parametrize("norm", [1, 2])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("name", STACKS)
-def test_the_sensitivity_over_all_persons_is_attained_and_never_exceeded(name, adjacency, norm, most):
+def test_the_sensitivity_over_all_persons_is_attained_and_never_exceeded(
+    name, adjacency, norm, most
+):
     network, queries = STACKS[name]
     found = q.sensitivity(queries, network, norm=norm, adjacency=adjacency, at_most=most)
     added = persons_of(columns_of(network, queries), most)
-    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    others = (
+        added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    )
     assert (np.abs(added - others) ** norm).sum(axis=-1).max() == found.power
     assert found.is_exact
 
@@ -87,15 +93,22 @@ def test_the_sensitivity_over_all_persons_is_attained_and_never_exceeded(name, a
 @pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 @pytest.mark.parametrize("queries", [None, *(stack for _, stack in list(STACKS.values())[:3])])
-def test_the_noise_of_a_release_keeps_its_promise_for_all_persons_and_no_more(kind, adjacency, queries):
+def test_the_noise_of_a_release_keeps_its_promise_for_all_persons_and_no_more(
+    kind, adjacency, queries
+):
     most, name = 3, "epsilon" if kind is LaplaceStatistics else "rho"
     mechanism = kind(**{name: 0.7}, adjacency=adjacency, queries=queries, person="id", at_most=most)
     release = mechanism.release(CHAIN, people())
     scales = np.concatenate(
-        [[law.scale] * len(one.values) for law, one in zip(release.noise, release.measurements, strict=True)]
+        [
+            [law.scale] * len(one.values)
+            for law, one in zip(release.noise, release.measurements, strict=True)
+        ]
     )
     added = persons_of(columns_of(CHAIN, queries or STACKS["tables"][1]), most)
-    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    others = (
+        added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    )
     moved = np.abs(added - others) / scales
     loss = moved.sum(axis=-1).max() if name == "epsilon" else (moved**2).sum(axis=-1).max() / 2
     assert loss <= 0.7 * (1 + 1e-12)
@@ -122,7 +135,9 @@ def test_the_first_rows_of_each_person_are_counted_in_any_engine():
     for frame in (data, text, text.assign(id=text["id"].astype("category"))):
         for engine in (frame, pl.from_pandas(frame), pa.Table.from_pandas(frame)):
             assert np.array_equal(counted(engine), wanted)
-    objects = data.assign(id=[Decimal(key) for key in data["id"]])  # compared by value, not one by one
+    objects = data.assign(
+        id=[Decimal(key) for key in data["id"]]
+    )  # compared by value, not one by one
     assert np.array_equal(counted(objects), wanted)
 
 
@@ -220,9 +235,13 @@ def test_how_many_rows_there_are_is_never_public_and_the_bound_is_said(adjacency
     assert "at most 2 were counted" in release.privacy_statement()
     assert mechanism.preview(CHAIN).attrs["at_most"] == 2
     release.save(tmp_path / "a.release")
-    assert bpm.load_release(tmp_path / "a.release").privacy_statement() == release.privacy_statement()
+    assert (
+        bpm.load_release(tmp_path / "a.release").privacy_statement() == release.privacy_statement()
+    )
     with pytest.raises(PrivacyError, match="unit"):
-        bpm.compose(release.guarantee, LaplaceStatistics(epsilon=1.0, adjacency=adjacency).promise(CHAIN))
+        bpm.compose(
+            release.guarantee, LaplaceStatistics(epsilon=1.0, adjacency=adjacency).promise(CHAIN)
+        )
 
 
 def test_without_persons_settings_and_noise_are_as_they_were():
@@ -232,7 +251,9 @@ def test_without_persons_settings_and_noise_are_as_they_were():
     assert release.total == 40
     assert not {"person", "at_most"} & set(release.provenance.settings)
     bounded = LaplaceStatistics(epsilon=1.0, person="id", at_most=5, adjacency="replace-one")
-    assert bounded.release(CHAIN, people()).noise[0].scale == pytest.approx(5 * release.noise[0].scale)
+    assert bounded.release(CHAIN, people()).noise[0].scale == pytest.approx(
+        5 * release.noise[0].scale
+    )
 
 
 class OfRecords(StatisticsMechanism):
@@ -277,21 +298,52 @@ def test_queries_are_audited_with_the_worst_persons(adjacency):
             epsilon=1.0, person="id", at_most=3, queries=queries, adjacency=adjacency
         )
         release = mechanism.release(CHAIN, people())
-        assert exact_cost(whole.table_draws(release, adjacency), release.guarantee) == pytest.approx(1.0)
+        assert exact_cost(
+            whole.table_draws(release, adjacency), release.guarantee
+        ) == pytest.approx(1.0)
 
 
 def test_the_command_line_takes_persons(tmp_path, capsys):
     people().to_csv(tmp_path / "data.csv", index=False)
     states = "\n".join(f'[variables.m{t}]\nstates = ["h", "w"]' for t in (1, 2, 3))
     (tmp_path / "model.toml").write_text(f'cliques = [["m1", "m2"], ["m2", "m3"]]\n{states}\n')
-    arguments = [str(tmp_path / "data.csv"), "--model", str(tmp_path / "model.toml"), "--epsilon", "1"]
+    arguments = [
+        str(tmp_path / "data.csv"),
+        "--model",
+        str(tmp_path / "model.toml"),
+        "--epsilon",
+        "1",
+    ]
     out = tmp_path / "out.release"
-    main(["release", *arguments, "--set", "person=id", "--set", "at_most=2", "--out", str(out), "--json"])
+    main(
+        [
+            "release",
+            *arguments,
+            "--set",
+            "person=id",
+            "--set",
+            "at_most=2",
+            "--out",
+            str(out),
+            "--json",
+        ]
+    )
     said = json.loads(capsys.readouterr().out)
     assert (said["guarantee"]["unit"], said["settings"]["at_most"]) == ("person", 2)
     assert not main(["audit", str(out), "--runs", "1000"])
     assert not main(
-        ["audit", "laplace", "--epsilon", "1", "--set", "person=id", "--set", "at_most=2", "--runs", "5000"]
+        [
+            "audit",
+            "laplace",
+            "--epsilon",
+            "1",
+            "--set",
+            "person=id",
+            "--set",
+            "at_most=2",
+            "--runs",
+            "5000",
+        ]
     )
 
 
@@ -315,7 +367,9 @@ class Unequal:
 @pytest.mark.parametrize(
     "names",
     [
-        list(zip([7] * 50, [float("nan")] * 50, strict=True)),  # a pair of columns, one of them empty
+        list(
+            zip([7] * 50, [float("nan")] * 50, strict=True)
+        ),  # a pair of columns, one of them empty
         [(7, np.float64("nan")) for _ in range(50)],
         [Unequal() for _ in range(50)],
         [frozenset({float("nan")}) for _ in range(50)],
@@ -326,7 +380,9 @@ class Unequal:
 @pytest.mark.parametrize("is_category", [False, True])
 def test_names_that_would_make_one_person_many_are_refused(names, is_category):
     column = pd.Series(names, dtype=object)
-    frame = pd.DataFrame({"id": column.astype("category") if is_category else column, "a": "x", "b": 0})
+    frame = pd.DataFrame(
+        {"id": column.astype("category") if is_category else column, "a": "x", "b": 0}
+    )
     with pytest.raises(DataError, match=r"can be compared|missing value"):
         LaplaceStatistics(epsilon=1.0, person="id", at_most=1).release(PAIR, frame)
 
@@ -359,11 +415,16 @@ def test_persons_whose_rows_share_a_grid_keep_the_promise_and_no_more(kind, adja
     """Each of K rows weighs floor(grid / K): all persons of none to three rows, and a release's own scales."""
     network, queries = STACKS[name]
     budget = "epsilon" if kind is LaplaceStatistics else "rho"
-    mechanism = kind(**{budget: 0.7}, adjacency=adjacency, queries=queries, person="id", at_most=3, grid=grid)
+    mechanism = kind(
+        **{budget: 0.7}, adjacency=adjacency, queries=queries, person="id", at_most=3, grid=grid
+    )
     frame = pd.DataFrame({"id": [1, 1, 2, 3], "a": ["x", "x", "y", "z"], "b": [0, 0, 1, 1]})
     release = mechanism.release(network, frame)
     scales = np.concatenate(
-        [[law.scale] * len(one.values) for law, one in zip(release.noise, release.measurements, strict=True)]
+        [
+            [law.scale] * len(one.values)
+            for law, one in zip(release.noise, release.measurements, strict=True)
+        ]
     )
     columns = columns_of(network, queries)
     added = [np.zeros(columns.shape[1])]
@@ -371,7 +432,9 @@ def test_persons_whose_rows_share_a_grid_keep_the_promise_and_no_more(kind, adja
         persons = itertools.combinations_with_replacement(columns, rows)
         added += [grid // rows * np.sum(own, axis=0) for own in persons]
     added = np.unique(added, axis=0)
-    others = added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    others = (
+        added[:, None] if adjacency is Adjacency.REPLACE_ONE else np.zeros((1, 1, added.shape[1]))
+    )
     moved = np.abs(added - others) / scales
     loss = moved.sum(axis=-1).max() if budget == "epsilon" else (moved**2).sum(axis=-1).max() / 2
     assert loss <= 0.7 * (1 + 1e-12)
@@ -422,7 +485,10 @@ def test_weights_off_the_grid_are_refused(settings, match):
 
 def test_weights_are_of_queries_on_one_scope_and_of_noise_that_follows_them():
     settings = {"person": "id", "at_most": 3, "grid": 6}
-    for several in (STACKS["pooled"][1], [q.parities(2)]):  # sums over scopes, and numbers of one scope each
+    for several in (
+        STACKS["pooled"][1],
+        [q.parities(2)],
+    ):  # sums over scopes, and numbers of one scope each
         mechanism = LaplaceStatistics(epsilon=1.0, queries=several, **settings)
         for call in (mechanism.promise, mechanism.preview):
             with pytest.raises(

@@ -43,7 +43,9 @@ def test_text_is_refused_as_a_position_in_every_frame_and_its_declared_order_is_
     frames = {name: engine(absorbed()) for name, engine in ENGINES.items()}
     frames["file"] = read_records(tmp_path / "events.csv")
     frames["unordered"] = absorbed().astype({"wave": "category"})
-    frames["polars category"] = pl.from_pandas(absorbed()).with_columns(pl.col("wave").cast(pl.Categorical))
+    frames["polars category"] = pl.from_pandas(absorbed()).with_columns(
+        pl.col("wave").cast(pl.Categorical)
+    )
     frames["arrow dictionary"] = pa.table(
         {name: pa.array(own.tolist()) for name, own in absorbed().items()}
     ).set_column(1, "wave", pa.array(WAVES).dictionary_encode())
@@ -81,13 +83,41 @@ def test_an_ordered_category_has_the_order_of_its_categories():
 DAY = datetime.datetime(2020, 1, 1)
 ODD = [  # values of one person, in a column of objects
     *(1, 2**24, 2**24 + 1, 2**53, 2**53 + 1, 2**70, -1, True, 0.5, float("inf"), float(2**24)),
-    *(np.float32(2**24), np.float16(2048), np.float64(2**53), np.longdouble(2**24), np.longdouble("0.1")),
-    *(np.int8(5), np.uint64(2**63), np.bool_(True), Decimal(2**24), Decimal("0.1"), Decimal("1e4000")),
+    *(
+        np.float32(2**24),
+        np.float16(2048),
+        np.float64(2**53),
+        np.longdouble(2**24),
+        np.longdouble("0.1"),
+    ),
+    *(
+        np.int8(5),
+        np.uint64(2**63),
+        np.bool_(True),
+        Decimal(2**24),
+        Decimal("0.1"),
+        Decimal("1e4000"),
+    ),
     *(Fraction(1, 3), 1 + 0j, np.complex64(2**24), np.str_("q1"), "q1", b"q1", uuid.UUID(int=1)),
     *(frozenset([1]), frozenset(), (1, float("nan")), (1, 2), [1], {"a": 1}, object()),
-    *(DAY.date(), DAY, DAY.replace(tzinfo=datetime.UTC), DAY.time(), DAY.time().replace(tzinfo=datetime.UTC)),
-    *(datetime.timedelta(1), pd.Timedelta(1, "D"), np.timedelta64(1, "D"), np.datetime64("2020-01-01")),
-    *(pd.Timestamp(DAY), pd.Timestamp(DAY, tz="Europe/Berlin"), pd.Timestamp("2020-01-01").as_unit("s")),
+    *(
+        DAY.date(),
+        DAY,
+        DAY.replace(tzinfo=datetime.UTC),
+        DAY.time(),
+        DAY.time().replace(tzinfo=datetime.UTC),
+    ),
+    *(
+        datetime.timedelta(1),
+        pd.Timedelta(1, "D"),
+        np.timedelta64(1, "D"),
+        np.datetime64("2020-01-01"),
+    ),
+    *(
+        pd.Timestamp(DAY),
+        pd.Timestamp(DAY, tz="Europe/Berlin"),
+        pd.Timestamp("2020-01-01").as_unit("s"),
+    ),
     *(pd.Period("2020-01", "M"), pd.Period("2020-01-01", "D"), pd.Interval(0, 1)),
 ]
 KINDS = {  # positions of the other persons: every type that is let in, and some that are not
@@ -142,9 +172,15 @@ def test_the_events_of_one_person_never_change_the_order_of_others(kind):
         alone = result_of_others(base, make)
         assert alone is not None or kind in REFUSED or make is MAKERS["steps"]
         if alone is not None and make is MAKERS["rows"]:
-            assert [row[1:] for row in alone if row[0] == 0] == [["s0", "s1"], ["s1", "s2"], ["s2", "s3"]]
+            assert [row[1:] for row in alone if row[0] == 0] == [
+                ["s0", "s1"],
+                ["s1", "s2"],
+                ["s2", "s3"],
+            ]
         for turn, odd in enumerate(ODD):
-            row = pd.DataFrame({"id": [99], "wave": pd.Series([None], dtype=object), "state": ["s0"]})
+            row = pd.DataFrame(
+                {"id": [99], "wave": pd.Series([None], dtype=object), "state": ["s0"]}
+            )
             row.at[0, "wave"] = odd
             place = (0, 10, 20)[turn % 3]
             frame = pd.concat([base[:place], row, base[place:]], ignore_index=True)
@@ -155,10 +191,12 @@ def test_the_events_of_one_person_never_change_the_order_of_others(kind):
 def typed_columns():
     """Values of every typed column that is let in; the first is the odd one's, and may be removed."""
     yield from (
-        pd.Series([9, *[3, 1, 2]], dtype=t) for t in ("int8", "uint64", "Int64", "int64[pyarrow]", "float16")
+        pd.Series([9, *[3, 1, 2]], dtype=t)
+        for t in ("int8", "uint64", "Int64", "int64[pyarrow]", "float16")
     )
     yield from (
-        pd.Series([0.5, 3, 1, 2], dtype=t) for t in ("float32", "float64", "Float64", "double[pyarrow]")
+        pd.Series([0.5, 3, 1, 2], dtype=t)
+        for t in ("float32", "float64", "Float64", "double[pyarrow]")
     )
     days = pd.to_datetime(["2021-05-05", "2020-03-01", "2020-01-01", "2020-02-01"])
     yield from (
@@ -168,10 +206,12 @@ def typed_columns():
     yield pd.Series(pd.Categorical([*"dcab"], categories=[*"abcd"], ordered=True))
     numbers = pl.Series([9, 3, 1, 2])
     yield from (
-        numbers.cast(t) for t in (pl.Int8, pl.UInt64, pl.Int128, pl.Float32, pl.Decimal(10, 2), pl.Date)
+        numbers.cast(t)
+        for t in (pl.Int8, pl.UInt64, pl.Int128, pl.Float32, pl.Decimal(10, 2), pl.Date)
     )
     yield from (
-        numbers.cast(t) for t in (pl.Datetime("ns"), pl.Datetime("us", "UTC"), pl.Duration("ms"), pl.Time)
+        numbers.cast(t)
+        for t in (pl.Datetime("ns"), pl.Datetime("us", "UTC"), pl.Duration("ms"), pl.Time)
     )
     yield pl.Series([*"dcab"], dtype=pl.Enum([*"abcd"]))
     for kind in (
@@ -183,7 +223,11 @@ def typed_columns():
         pa.time64("us"),
     ):
         values = np.array([9, 3, 1, 2], np.float16) if kind == pa.float16() else [9, 3, 1, 2]
-        yield pa.array(values, pa.int32()).cast(kind) if kind == pa.date32() else pa.array(values).cast(kind)
+        yield (
+            pa.array(values, pa.int32()).cast(kind)
+            if kind == pa.date32()
+            else pa.array(values).cast(kind)
+        )
 
 
 def type_of(column):
@@ -211,7 +255,11 @@ def test_every_typed_column_that_is_let_in_has_its_own_order(column):
 def missed():
     """Person 1 misses wave 2, person 2 joins at wave 2, person 3 leaves after wave 1."""
     return pd.DataFrame(
-        {"id": [1, 1, 1, 2, 2, 3], "wave": [1, 3, 4, 2, 3, 1], "state": ["a", "b", "c", "d", "e", "f"]}
+        {
+            "id": [1, 1, 1, 2, 2, 3],
+            "wave": [1, 3, 4, 2, 3, 1],
+            "state": ["a", "b", "c", "d", "e", "f"],
+        }
     )
 
 
@@ -234,7 +282,10 @@ def test_events_on_both_sides_of_a_missed_wave_are_no_transition(scale):
         DataError, match=r'positions of a person must have no gap.*gaps="skip".*gaps="ignore"'
     ):
         transition_rows(frame, **COLUMNS)
-    assert sorted(nonnull(transition_rows(frame, **COLUMNS, gaps="skip"))) == [[1, "b", "c"], [2, "d", "e"]]
+    assert sorted(nonnull(transition_rows(frame, **COLUMNS, gaps="skip"))) == [
+        [1, "b", "c"],
+        [2, "d", "e"],
+    ]
     ignored = sorted(nonnull(transition_rows(frame, **COLUMNS, gaps="ignore")))
     assert ignored == [[1, "a", "b"], [1, "b", "c"], [2, "d", "e"]]
     with pytest.raises(DataError, match="must have no gap"):
@@ -252,8 +303,12 @@ def test_under_named_columns_a_row_goes_to_the_column_of_its_position(engine):
     frame = missed().assign(wave=lambda f: "w" + f["wave"].astype(str))
     names = ["w1", "w2", "w3", "w4"]
     expected = [[1, "a", None, "b", "c"], [2, None, "d", "e", None], [3, "f", None, None, None]]
-    assert sorted(nonnull(wide_sequences(engine(frame), **COLUMNS, length=4, names=names))) == expected
-    by_number = wide_sequences(engine(missed()), **COLUMNS, length=4, names=names, order=[1, 2, 3, 4])
+    assert (
+        sorted(nonnull(wide_sequences(engine(frame), **COLUMNS, length=4, names=names))) == expected
+    )
+    by_number = wide_sequences(
+        engine(missed()), **COLUMNS, length=4, names=names, order=[1, 2, 3, 4]
+    )
     assert sorted(nonnull(by_number)) == expected
     with pytest.raises(DataError, match="must have no gap"):
         wide_sequences(engine(frame), **COLUMNS, length=4, names=names, gaps="refuse")
@@ -275,9 +330,13 @@ def test_two_events_at_one_position_and_dates_without_steps_are_refused():
     ):
         with pytest.raises(DataError, match="at least one step apart, with one event at each"):
             make(twice)
-    days = missed().assign(wave=lambda f: pd.to_datetime("2020-01-01") + pd.to_timedelta(f["wave"], "D"))
+    days = missed().assign(
+        wave=lambda f: pd.to_datetime("2020-01-01") + pd.to_timedelta(f["wave"], "D")
+    )
     for gaps in ("refuse", "skip"):
-        with pytest.raises(DataError, match=r'one step apart, got dates or times; pass gaps="ignore"'):
+        with pytest.raises(
+            DataError, match=r'one step apart, got dates or times; pass gaps="ignore"'
+        ):
             transition_rows(days, **COLUMNS, gaps=gaps)
     waves = list(pd.date_range("2020-01-02", periods=4))
     assert len(transition_rows(days, **COLUMNS, order=waves, gaps="skip")) == 2
@@ -311,7 +370,9 @@ def test_orders_and_gaps_are_checked_before_the_data_are_read():
     for gaps in ("no", None, 1):
         with pytest.raises(ArgumentError, match="`gaps`"):
             transition_rows(missed(), **COLUMNS, gaps=gaps)
-    with pytest.raises(ArgumentError, match="`order` must have one position for each of the 4 `names`"):
+    with pytest.raises(
+        ArgumentError, match="`order` must have one position for each of the 4 `names`"
+    ):
         wide_sequences(missed(), **COLUMNS, length=4, names=[*"abcd"], order=[1, 2, 3])
     with pytest.raises(ArgumentError, match=r"`names` must hold positions: .* order=\["):
         wide_sequences(missed(), **COLUMNS, length=2, names=[("w", 1), ("w", 2)])
@@ -331,7 +392,9 @@ def test_what_one_person_adds_is_what_the_promise_says():
     """One person's float32 once reordered the events of a hundred others."""
     rows = [(p, 2**24 + t, state) for p in range(100) for t, state in ((1, "a"), (0, "b"))]
     both = pd.DataFrame(rows, columns=["id", "wave", "state"]).astype({"wave": object})
-    more = pd.DataFrame([(100, np.float32(2**24), "a")], columns=both.columns).astype({"wave": object})
+    more = pd.DataFrame([(100, np.float32(2**24), "a")], columns=both.columns).astype(
+        {"wave": object}
+    )
     more.at[0, "wave"] = np.float32(2**24)
     tables = []
     for frame in (both, pd.concat([both[:1], more, both[1:]])):
@@ -345,7 +408,10 @@ def test_what_one_person_adds_is_what_the_promise_says():
 def test_another_person_does_not_decide_how_far_apart_events_are(first, gaps):
     """A decimal number turns the column to objects, whose differences are exact; those of floats are rounded."""
     events = {"id": [1, 1, 2], "wave": [first, first + 1, 4.0], "state": ["a", "b", "a"]}
-    floats, objects = pd.DataFrame(events), pd.DataFrame(events | {"wave": [first, first + 1, Decimal(4)]})
+    floats, objects = (
+        pd.DataFrame(events),
+        pd.DataFrame(events | {"wave": [first, first + 1, Decimal(4)]}),
+    )
     assert floats["wave"].dtype != objects["wave"].dtype
     found = []
     for frame in (floats, objects):
@@ -359,7 +425,9 @@ def test_another_person_does_not_decide_how_far_apart_events_are(first, gaps):
 def test_a_person_without_an_event_does_not_round_the_states_of_others():
     """Pandas turns whole numbers with a gap to floats, which do not have all large whole numbers."""
     large = 2**53 + 1
-    events = pd.DataFrame({"id": [1, 1, 2, 2], "wave": [1, 2, 1, 2], "state": [large - 1, large] * 2})
+    events = pd.DataFrame(
+        {"id": [1, 1, 2, 2], "wave": [1, 2, 1, 2], "state": [large - 1, large] * 2}
+    )
     for kept in (events, events[:3]):
         wide = wide_sequences(kept, **COLUMNS, length=2)
         assert int(wide["x2"].tolist()[0]) == large

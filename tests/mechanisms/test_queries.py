@@ -76,14 +76,19 @@ WEIGHTED = pytest.mark.parametrize("is_weighted", [False, True])
 
 
 def make(kind, queries, budget=0.7, **more):
-    return kind(**{"epsilon" if kind is LaplaceStatistics else "rho": budget}, queries=queries, **more)
+    return kind(
+        **{"epsilon" if kind is LaplaceStatistics else "rho": budget}, queries=queries, **more
+    )
 
 
 def frame(network, records):
     model = ModelSpecification.from_pgmpy(network)
     columns = zip(*records, strict=True) if len(records) else [[] for _ in model.domain.variables]
     return pd.DataFrame(
-        {v: pd.Series(list(c), dtype=object) for v, c in zip(model.domain.variables, columns, strict=True)}
+        {
+            v: pd.Series(list(c), dtype=object)
+            for v, c in zip(model.domain.variables, columns, strict=True)
+        }
     )
 
 
@@ -93,7 +98,9 @@ def all_records(network):
 
 def sample(network, size, seed=0):
     records = all_records(network)
-    return frame(network, [records[i] for i in np.random.default_rng(seed).integers(0, len(records), size)])
+    return frame(
+        network, [records[i] for i in np.random.default_rng(seed).integers(0, len(records), size)]
+    )
 
 
 @functools.cache
@@ -103,7 +110,9 @@ def answers_of_each(stack, kind):
     return [
         [
             each.values
-            for each in released(make(kind, queries), network, frame(network, [one]), Silent()).measurements
+            for each in released(
+                make(kind, queries), network, frame(network, [one]), Silent()
+            ).measurements
         ]
         for one in all_records(network)
     ]
@@ -160,9 +169,12 @@ def test_answers_of_many_records_are_those_of_each_added_up(kind, adjacency):
     records = all_records(network)[:7] * 2
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)
-        one_by_one = [released(mechanism, network, frame(network, [r]), Silent()).flat for r in records]
+        one_by_one = [
+            released(mechanism, network, frame(network, [r]), Silent()).flat for r in records
+        ]
         np.testing.assert_array_equal(
-            released(mechanism, network, frame(network, records), Silent()).flat, np.sum(one_by_one, axis=0)
+            released(mechanism, network, frame(network, records), Silent()).flat,
+            np.sum(one_by_one, axis=0),
         )
 
 
@@ -175,16 +187,28 @@ def test_opendps_own_maps_promise_no_more_than_was_asked_for_any_neighbours(stac
     laws = make(kind, queries, adjacency=adjacency).release(network, sample(network, 50)).noise
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in queries]
-    records = [dict(zip(model.domain.variables, record, strict=True)) for record in all_records(network)]
-    groups = [(r,) for r in records] if adjacency is ADJACENCIES[0] else itertools.combinations(records, 2)
+    records = [
+        dict(zip(model.domain.variables, record, strict=True)) for record in all_records(network)
+    ]
+    groups = (
+        [(r,) for r in records]
+        if adjacency is ADJACENCIES[0]
+        else itertools.combinations(records, 2)
+    )
     norm = 1 if kind is LaplaceStatistics else 2
     seen = set()
     for group in groups:
         seen.add(tuple(int((np.abs(one) ** norm).sum()) for one in moves(bound, group)))
     for powers in seen:
-        distances = powers if norm == 1 else [math.nextafter(math.sqrt(power), math.inf) for power in powers]
+        distances = (
+            powers
+            if norm == 1
+            else [math.nextafter(math.sqrt(power), math.inf) for power in powers]
+        )
         costs = [
-            Fraction(law.measurement().map(d)) for law, d in zip(laws, distances, strict=True) if d > 1e-300
+            Fraction(law.measurement().map(d))
+            for law, d in zip(laws, distances, strict=True)
+            if d > 1e-300
         ]
         assert sum(costs) <= Fraction(0.7) * (1 + Fraction(1, 10**14))
 
@@ -216,10 +240,12 @@ def test_scales_for_nested_tables_are_those_of_shares():
         network, sample(network, 900)
     )
     assert [law.scale for law in release.noise] == pytest.approx([1 / 0.375, 1 / 0.125], rel=1e-12)
-    release = GaussianStatistics(rho=0.5, queries=queries, weights=[3, 1], adjacency="replace-one").release(
-        network, sample(network, 900)
+    release = GaussianStatistics(
+        rho=0.5, queries=queries, weights=[3, 1], adjacency="replace-one"
+    ).release(network, sample(network, 900))
+    assert [law.scale**2 for law in release.noise] == pytest.approx(
+        [1 / 0.375, 1 / 0.125], rel=1e-12
     )
-    assert [law.scale**2 for law in release.noise] == pytest.approx([1 / 0.375, 1 / 0.125], rel=1e-12)
 
 
 # the release
@@ -234,7 +260,9 @@ def test_without_queries_nothing_changes(tmp_path):
         epsilon=1.0, queries=[q.table(*clique) for clique in model.cliques], weights=[1] * 4
     )
     same = asked.release(CYCLE, sample(CYCLE, 900), rng=4)
-    np.testing.assert_array_equal(same.tables.flat, plain.tables.flat)  # one law, one stream of noise
+    np.testing.assert_array_equal(
+        same.tables.flat, plain.tables.flat
+    )  # one law, one stream of noise
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -263,9 +291,16 @@ def test_a_release_tells_nothing_of_the_data_but_the_noisy_answers(tmp_path):
     for size, seed in ((50, 0), (61, 1), (0, 2)):
         account = Account()
         mechanism = make(LaplaceStatistics, queries)
-        release = released(mechanism, network, sample(network, size, seed), Replay(), ledger=account)
+        release = released(
+            mechanism, network, sample(network, size, seed), Replay(), ledger=account
+        )
         release.save(tmp_path / "a.release")
-        shown = (repr(release), repr(release.provenance), release.flat.tolist(), repr(account.spent))
+        shown = (
+            repr(release),
+            repr(release.provenance),
+            release.flat.tolist(),
+            repr(account.spent),
+        )
         seen.append(((tmp_path / "a.release").read_bytes(), *shown))
         assert account.spent == [(release.guarantee, release.provenance)]
     assert seen[0] == seen[1] == seen[2]
@@ -277,7 +312,10 @@ def test_noise_has_the_stated_law_on_every_query():
     network, queries = STACKS["mixed kinds"]
     data = sample(network, 500)
     exact = ExactStatistics(queries=queries).release(network, data)
-    mechanism, rng = make(LaplaceStatistics, queries, weights=[1, 2, 3, 4]), np.random.default_rng(5)
+    mechanism, rng = (
+        make(LaplaceStatistics, queries, weights=[1, 2, 3, 4]),
+        np.random.default_rng(5),
+    )
     releases = [mechanism.release(network, data, rng=rng) for _ in range(50)]
     for position, law in enumerate(releases[0].noise):
         residuals = np.array([r.measurements[position].values for r in releases])
@@ -327,7 +365,14 @@ BINARY = bpm.declare({v: [0, 1] for v in "abcd"}, [("a", "b", "c"), ("c", "d")])
     ("network", "queries"),
     [
         STACKS["nested tables"],
-        (CYCLE, [q.coarsened(0, "a", groups={0: {"all": [7, 5, 6]}}), q.table("c", "d"), q.table("d", "a")]),
+        (
+            CYCLE,
+            [
+                q.coarsened(0, "a", groups={0: {"all": [7, 5, 6]}}),
+                q.table("c", "d"),
+                q.table("d", "a"),
+            ],
+        ),
         (BINARY, [q.parities(2), q.table("a", "c"), q.table("d"), q.parities(3, with_empty=False)]),
     ],
 )
@@ -336,7 +381,9 @@ def test_the_forecast_by_effects_is_that_by_matrices(network, queries, adjacency
     precisions = np.linspace(0.3, 2.0, len(queries))
     by_effects = forecasts.forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE)
     assert isinstance(by_effects, forecasts.ByEffects)
-    found, expected = (each.variance(precisions) for each in (by_effects, dense(network, queries, adjacency)))
+    found, expected = (
+        each.variance(precisions) for each in (by_effects, dense(network, queries, adjacency))
+    )
     for mine, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-8)
 
@@ -345,7 +392,9 @@ def test_the_forecast_by_effects_is_that_by_matrices(network, queries, adjacency
 @EVERY
 def test_the_forecast_is_the_variance_of_least_squares(stack):
     network, queries = STACKS[stack]
-    release = make(GaussianStatistics, queries, adjacency="replace-one").release(network, sample(network, 50))
+    release = make(GaussianStatistics, queries, adjacency="replace-one").release(
+        network, sample(network, 50)
+    )
     preview = make(GaussianStatistics, queries, adjacency="replace-one").preview(network)
     fitted = least_squares.least_squares(gather(release))
     assert preview.attrs["forecast_variance"] == pytest.approx(fitted.variances.sum(), rel=1e-6)
@@ -385,7 +434,10 @@ def test_no_other_split_of_gaussian_noise_has_less_forecast_variance(stack, adja
 
     least = min(
         minimize(
-            variance, start, method="Nelder-Mead", options={"maxiter": 4000, "maxfev": 4000, "fatol": 1e-9}
+            variance,
+            start,
+            method="Nelder-Mead",
+            options={"maxiter": 4000, "maxfev": 4000, "fatol": 1e-9},
         ).fun
         for start in (np.zeros(len(own)), np.linspace(-1, 1, len(own)))
     )
@@ -400,12 +452,16 @@ def test_no_other_split_of_gaussian_noise_has_less_forecast_variance(stack, adja
 @KINDS
 @RELATION
 @pytest.mark.parametrize("budget", few([1.0, 0.01, 20.0]))
-def test_the_default_split_never_has_more_forecast_variance_than_even(stack, kind, adjacency, budget):
+def test_the_default_split_never_has_more_forecast_variance_than_even(
+    stack, kind, adjacency, budget
+):
     network, queries = STACKS[stack]
     preview = make(kind, queries, budget, adjacency=adjacency).preview(network)
     assert preview.attrs["forecast_variance"] <= preview.attrs["even_forecast_variance"]
     assert preview["share"].sum() == pytest.approx(1)
-    even = make(kind, queries, budget, adjacency=adjacency, weights=[1] * len(queries)).preview(network)
+    even = make(kind, queries, budget, adjacency=adjacency, weights=[1] * len(queries)).preview(
+        network
+    )
     assert even["forecast_sd"].tolist() == preview["even_forecast_sd"].tolist()
     assert (preview["forecast_sd"] <= preview["noise_sd"] * (1 + 1e-9)).all()
 
@@ -488,7 +544,9 @@ def test_a_coarse_answer_that_a_finer_table_tells_is_not_called_drowned(kind):
         warnings.simplefilter("error", NoiseWarning)
         mechanism.preview(network, total=400)  # 100 records in a cell of the coarse table
         mechanism.release(network, sample(network, 400), rng=1)
-    with pytest.warns(NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"):
+    with pytest.warns(
+        NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"
+    ):
         mechanism.preview(network, total=4)
 
 
@@ -499,7 +557,9 @@ def test_the_preview_names_a_query_that_the_default_weights_starve():
         q.table("a", "b"),
         q.coarsened("a", "b", groups={"a": {"low": states[:20], "high": states[20:]}}),
     ]
-    with pytest.warns(NoiseWarning, match=r"`even_forecast_sd`, and pass weights=\[1.0, 1.0\]") as caught:
+    with pytest.warns(
+        NoiseWarning, match=r"`even_forecast_sd`, and pass weights=\[1.0, 1.0\]"
+    ) as caught:
         preview = make(LaplaceStatistics, queries, 1.0).preview(network)
     assert caught[0].filename == __file__
     assert (preview["forecast_sd"] > 2 * preview["even_forecast_sd"]).tolist() == [False, True]
@@ -520,7 +580,10 @@ class Unread:
     ("queries", "match"),
     [
         ([q.table("nobody")], "nobody"),
-        ([q.table("a"), q.table("a", "c")], r"queries\[1\].*no declared clique|queries\[1\].*clique"),
+        (
+            [q.table("a"), q.table("a", "c")],
+            r"queries\[1\].*no declared clique|queries\[1\].*clique",
+        ),
         ([q.coarsened(0, groups={0: {"x": [5], "y": [99]}})], r"queries\[0\]"),
         ([q.coarsened(0, groups={0: {"x": [5]}})], "put it into one group"),
         ([q.weighted("a", matrix=[[1, 2, 3]])], "a column for each"),
@@ -540,7 +603,9 @@ def test_a_query_that_does_not_fit_is_named_before_the_data_is_read(queries, mat
 def test_what_a_public_number_of_records_fixes_is_not_measured():
     queries = [q.table("a"), q.coarsened("a", a={"all": ["z", "y"]})]
     LaplaceStatistics(epsilon=1.0, queries=queries).promise(CYCLE)
-    with pytest.raises(ArgumentError, match=r"must have answers that depend on the records.*leave it out"):
+    with pytest.raises(
+        ArgumentError, match=r"must have answers that depend on the records.*leave it out"
+    ):
         LaplaceStatistics(epsilon=1.0, queries=queries, adjacency="replace-one").promise(CYCLE)
 
 
@@ -571,13 +636,18 @@ def test_a_budget_beyond_any_use_is_refused_before_the_data_is_read(kind, budget
     with pytest.raises((ArgumentError, PrivacyError), match="budget"):
         make(kind, [q.table("a"), q.table(0)], budget).release(CYCLE, Unread())
     with pytest.raises(ArgumentError, match="`weights` must leave"):
-        make(kind, [q.table("a"), q.table(0)], 1.0, weights=[1e-300, 1e300]).release(CYCLE, Unread())
+        make(kind, [q.table("a"), q.table(0)], 1.0, weights=[1e-300, 1e300]).release(
+            CYCLE, Unread()
+        )
 
 
 @KINDS
 def test_weights_whose_sum_is_no_number_are_the_shares_that_they_are(kind):
     queries = [q.table("a"), q.table(0)]
-    noise = [make(kind, queries, 1.0, weights=[w, w]).preview(CYCLE)["noise_sd"].tolist() for w in (1, 1e308)]
+    noise = [
+        make(kind, queries, 1.0, weights=[w, w]).preview(CYCLE)["noise_sd"].tolist()
+        for w in (1, 1e308)
+    ]
     assert noise[0] == noise[1]
 
 
@@ -650,7 +720,10 @@ def test_settings_survive_pickling_and_compare():
 def thinner(release, factor):
     """The same release, made with too little noise, which it states."""
     noise = [type(law)(law.scale * factor) for law in release.noise]
-    parts = [Measurement(m.query, m.values, law) for m, law in zip(release.measurements, noise, strict=True)]
+    parts = [
+        Measurement(m.query, m.values, law)
+        for m, law in zip(release.measurements, noise, strict=True)
+    ]
     return NoisyStatistics.from_measurements(
         release.specification, parts, guarantee=release.guarantee, total=release.total
     )
@@ -679,7 +752,9 @@ def test_the_exact_cost_of_the_worst_neighbours_is_the_promise_and_a_thinner_twi
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @KINDS
 @RELATION
-def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_caught(kind, adjacency):
+def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_caught(
+    kind, adjacency
+):
     network, queries = STACKS["mixed kinds"]
     mechanism = make(kind, queries, 2.0, adjacency=adjacency, weights=[1] * 4)
     laws = mechanism.release(network, sample(network, 50)).noise
@@ -717,7 +792,9 @@ def test_whole_releases_of_queries_pass_their_audit(adjacency):
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_a_saved_release_of_queries_is_audited_by_the_command_line(tmp_path, capsys):
     network, queries = STACKS["mixed kinds"]
-    release = make(LaplaceStatistics, queries, weights=[1] * 4).release(network, sample(network, 50))
+    release = make(LaplaceStatistics, queries, weights=[1] * 4).release(
+        network, sample(network, 50)
+    )
     release.save(tmp_path / "kept.release")
     thinner(release, 0.9).save(tmp_path / "broken.release")
     assert main(["audit", str(tmp_path / "kept.release"), "--runs", "2000"]) == 0

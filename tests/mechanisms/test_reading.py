@@ -34,7 +34,9 @@ def declared(folder, *rules, cliques=None):
     """Declaration of variables a, b, ... by these rules."""
     names = "abcdefgh"[: len(rules)]
     text = f"cliques = {cliques or [[name] for name in names]}\n"
-    text += "".join(f"[variables.{name}]\n{rule}\n" for name, rule in zip(names, rules, strict=True))
+    text += "".join(
+        f"[variables.{name}]\n{rule}\n" for name, rule in zip(names, rules, strict=True)
+    )
     (folder / "model.toml").write_text(text)
     return read_declaration(folder / "model.toml")
 
@@ -81,7 +83,10 @@ def lines(columns, rows, ending, empty, start):
         (1, "\r\n", '""', b"\xef\xbb\xbf"),
         (1, "\r", "", b""),
         (2, "\r\n", '""', b"\xef\xbb\xbf"),
-        *(pytest.param(2, ending, "", b"", marks=pytest.mark.slow) for ending in ("\n", "\r\n", "\r")),
+        *(
+            pytest.param(2, ending, "", b"", marks=pytest.mark.slow)
+            for ending in ("\n", "\r\n", "\r")
+        ),
     ],
 )
 def test_neighbours_in_one_answer_have_the_same_total_and_the_right_counts(
@@ -103,7 +108,9 @@ def test_neighbours_in_one_answer_have_the_same_total_and_the_right_counts(
         np.testing.assert_array_equal(release.tables[tuple(clique)], expected)
         seen[rows] = release.total
     assert len(set(seen.values())) == 1
-    assert any(rows[-1] == (None,) * columns for rows in seen)  # the last line is blank in one of them
+    assert any(
+        rows[-1] == (None,) * columns for rows in seen
+    )  # the last line is blank in one of them
 
 
 def test_a_missing_answer_does_not_change_the_public_total(tmp_path):
@@ -132,7 +139,10 @@ def test_a_file_of_one_column_must_end_its_last_line(tmp_path):
 @pytest.mark.parametrize("ending", ["\n", "\r\n", "\r"])
 def test_a_field_with_a_line_break_is_refused_and_shows_nothing(tmp_path, zipped, ending):
     rows = [["secret", "0"] for _ in range(50)]
-    rows[30][0], rows[5][0] = 'x"', '"x'  # the answers of two people, of which the first joins 25 lines
+    rows[30][0], rows[5][0] = (
+        'x"',
+        '"x',
+    )  # the answers of two people, of which the first joins 25 lines
     content = ("a,b" + ending + "".join(",".join(row) + ending for row in rows)).encode()
     name = "data.csv.gz" if zipped else "data.csv"
     (tmp_path / name).write_bytes(gzip.compress(content) if zipped else content)
@@ -190,7 +200,12 @@ POOL = [
     ),
     *((1,), (True,), (np.complex64(1),), ("a", 1), frozenset({1}), frozenset({True})),
     *(datetime.date(2020, 1, 1), datetime.datetime(2020, 1, 1), pd.Timestamp("2020-01-01")),
-    *(np.datetime64("2020-01-01"), datetime.timedelta(1), np.timedelta64(1, "D"), pd.Timedelta(1, "D")),
+    *(
+        np.datetime64("2020-01-01"),
+        datetime.timedelta(1),
+        np.timedelta64(1, "D"),
+        pd.Timedelta(1, "D"),
+    ),
     *(None, math.nan, np.float64("nan"), pd.NaT, pd.NA, Decimal("NaN"), complex("nan")),
 ]
 RULES = {
@@ -211,13 +226,17 @@ STATES = [
 
 
 def objects(values):
-    return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object).to_frame("a")
+    return pd.Series(np.fromiter(values, dtype=object, count=len(values)), dtype=object).to_frame(
+        "a"
+    )
 
 
 def shown(values):
     """Values to compare: numbers of Python by themselves, for 1 and 1.0 are one label; others by type and text."""
     return [
-        value if type(value) in (int, float) and value == value else f"{type(value).__name__} {value!r}"
+        value
+        if type(value) in (int, float) and value == value
+        else f"{type(value).__name__} {value!r}"
         for value in values
     ]
 
@@ -240,7 +259,9 @@ def test_recoding_a_value_depends_on_no_other_row(tmp_path, rule):
 
 
 @pytest.mark.parametrize("states", STATES, ids=str)
-@pytest.mark.parametrize("engine", [objects, lambda v: pl.DataFrame({"a": pl.Series(v, dtype=pl.Object)})])
+@pytest.mark.parametrize(
+    "engine", [objects, lambda v: pl.DataFrame({"a": pl.Series(v, dtype=pl.Object)})]
+)
 def test_the_code_of_a_value_depends_on_no_other_row(states, engine):
     alone = [codes_in(states, [value], engine)[0] for value in POOL]
     for first in POOL:
@@ -289,7 +310,9 @@ def test_odd_objects_beyond_the_first_hundred_rows_are_told_apart():
 )
 def test_what_stands_first_does_not_move_a_value_to_another_bin(tmp_path, odd):
     declaration = declared(tmp_path, RULES["breaks"])
-    found = recode(declaration, objects([odd, Fraction(1, 1), "0.5", 0.5, 0, True]))["a"].tolist()[1:]
+    found = recode(declaration, objects([odd, Fraction(1, 1), "0.5", 0.5, 0, True]))["a"].tolist()[
+        1:
+    ]
     assert found == ["high", "mid", "mid", "low", True]
 
 
@@ -312,8 +335,12 @@ def test_a_missing_value_takes_no_digits_from_whole_numbers(tmp_path, form):
 def test_arrow_dictionaries_with_missing_values_and_columns_without_rows_are_read():
     day = datetime.date(2020, 1, 1)
     coded = pa.array(["x", "y", None], type=pa.string()).dictionary_encode()
-    unsigned = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.uint32()), pa.array(["x", "y"]))
-    of_pandas = pd.DataFrame({"a": pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([coded])))})
+    unsigned = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None], pa.uint32()), pa.array(["x", "y"])
+    )
+    of_pandas = pd.DataFrame(
+        {"a": pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array([coded])))}
+    )
     for frame in (pa.table({"a": coded}), pa.table({"a": unsigned}), of_pandas):
         assert codes_in(("y", "x", "o", "m"), frame, lambda given: given) == [1, 0, 3]
     empty = pa.table({"a": pa.array([], pa.date32())})
@@ -338,7 +365,9 @@ def test_a_model_file_that_is_nested_too_deeply_is_a_clear_error(tmp_path, text)
         read_declaration(tmp_path / "model.toml")
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,0\nx\ry,0\n", b"a,b\r\n1,0\r\nx\ny,0\r\n", b"a\r1\r\n0\r"])
+@pytest.mark.parametrize(
+    "content", [b"a,b\n1,0\nx\ry,0\n", b"a,b\r\n1,0\r\nx\ny,0\r\n", b"a\r1\r\n0\r"]
+)
 def test_a_file_whose_lines_end_in_two_ways_is_refused(content, tmp_path):
     """A writer that ends lines in a line feed may leave a carriage return in a field, which would be a record."""
     path = tmp_path / "data.csv"

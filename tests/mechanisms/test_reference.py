@@ -24,7 +24,9 @@ def records(names, size, seed):
     """Dependent records, most of whose cells are empty."""
     rng = np.random.default_rng(seed)
     common = rng.integers(0, 4, size)
-    codes = {name: np.where(rng.random(size) < 0.2, rng.integers(0, 4, size), common) for name in names}
+    codes = {
+        name: np.where(rng.random(size) < 0.2, rng.integers(0, 4, size), common) for name in names
+    }
     return pd.DataFrame({name: np.array(FOUR)[own] for name, own in codes.items()})
 
 
@@ -42,7 +44,9 @@ def test_marginals_are_the_datas_own_shares_with_empty_cells(shape):
     assert solution.status == "converged"
     assert (shares(data, cliques[-1]) == 0).any()
     for clique in cliques:
-        np.testing.assert_allclose(solution.marginal(list(clique)), shares(data, clique), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            solution.marginal(list(clique)), shares(data, clique), rtol=0, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -66,7 +70,9 @@ def test_tables_without_noise_are_given_back_by_naive_maximum_likelihood():
     network = bpm.declare(dict.fromkeys("uvw", FOUR), [("u", "v", "w")])
     solution = bpm.NaiveMLE().fit(ExactStatistics().release(network, data))
     assert solution.stats["ridge"] == 0
-    np.testing.assert_allclose(solution.marginals.flat, shares(data, "uvw").ravel(), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        solution.marginals.flat, shares(data, "uvw").ravel(), rtol=0, atol=1e-12
+    )
 
 
 def test_queries_without_noise_are_given_back_with_empty_answers():
@@ -81,12 +87,16 @@ def test_queries_without_noise_are_given_back_with_empty_answers():
 
 def test_a_chain_of_one_matrix_has_the_pooled_shares_of_transitions():
     rng = np.random.default_rng(8)
-    data = pd.DataFrame({f"x{t}": rng.choice(["a", "b"], 50, p=[0.7, 0.3]) for t in (1, 2, 3)}).assign(x1="a")
+    data = pd.DataFrame(
+        {f"x{t}": rng.choice(["a", "b"], 50, p=[0.7, 0.3]) for t in (1, 2, 3)}
+    ).assign(x1="a")
     network = bpm.markov_chain(["a", "b", "c"], 3, share="transitions")
     solution = reference(network, data)
     pairs = [("x1", "x2"), ("x2", "x3")]
     moves = sum(
-        pd.crosstab(data[a], data[b]).reindex(index=list("ab"), columns=list("ab"), fill_value=0).to_numpy()
+        pd.crosstab(data[a], data[b])
+        .reindex(index=list("ab"), columns=list("ab"), fill_value=0)
+        .to_numpy()
         for a, b in pairs
     )
     table = solution.marginal(["x1", "x2"]).values

@@ -11,7 +11,12 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.marginals import exact
-from bayesprivmrf.mechanisms import DPSGD, PrivateFrankWolfe, PrivateLogisticRegression, SelectMeasure
+from bayesprivmrf.mechanisms import (
+    DPSGD,
+    PrivateFrankWolfe,
+    PrivateLogisticRegression,
+    SelectMeasure,
+)
 
 # releases in one process, with the modules that were imported after the charge of each
 PROGRAM = """
@@ -76,7 +81,9 @@ def test_releases_import_nothing_after_the_charge_and_ignore_a_disabled_compiler
 @pytest.mark.slow
 def test_releases_compile_nothing_after_the_charge(tmp_path):
     new_cache = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
-    found = subprocess.run([sys.executable, "-c", PROGRAM], env=new_cache, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=new_cache, capture_output=True, text=True
+    )
     assert found.returncode == 0, found.stderr
     assert found.stdout.splitlines() == MECHANISMS.split()
     assert [*tmp_path.rglob("*.nbi")]
@@ -102,7 +109,9 @@ def test_a_disabled_compiler_is_named_once():
     ],
     ids=["rounds", "one choice", "frank-wolfe", "regression", "dpsgd"],
 )
-def test_an_engine_that_fails_is_found_before_anything_is_read_or_charged(monkeypatch, mechanism, cliques):
+def test_an_engine_that_fails_is_found_before_anything_is_read_or_charged(
+    monkeypatch, mechanism, cliques
+):
     class Account:
         charges = 0
 

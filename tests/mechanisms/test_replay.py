@@ -18,7 +18,13 @@ from bayesprivmrf import mechanisms
 from bayesprivmrf import queries as q
 from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.noise import SimulatedNoise
-from bayesprivmrf.privacy import Adjacency, CalibratedNoise, PrivacyGuarantee, Schedule, spent_epsilon
+from bayesprivmrf.privacy import (
+    Adjacency,
+    CalibratedNoise,
+    PrivacyGuarantee,
+    Schedule,
+    spent_epsilon,
+)
 from benchmarks.papers.dpsgd_search import DPSGDSearch
 from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
@@ -41,7 +47,9 @@ def chain(states: dict[str, list[int]], records: int = 232) -> pd.DataFrame:
         own = rng.integers(0, len(values), records)
         follows = rng.random(records) < 0.8
         columns.append(np.where(follows, columns[-1] % len(values), own) if columns else own)
-    return pd.DataFrame(dict(zip(states, columns, strict=True))).sort_values(list(states), ignore_index=True)
+    return pd.DataFrame(dict(zip(states, columns, strict=True))).sort_values(
+        list(states), ignore_index=True
+    )
 
 
 class OneChoice(Recorder):
@@ -63,7 +71,9 @@ class OneChoice(Recorder):
             roundings=3,
         )
         drawn = SimulatedNoise(self.generator)
-        return self.answered(step, lambda: frank_wolfe.choose_atoms(sums, starts, scales, drawn, eligible))
+        return self.answered(
+            step, lambda: frank_wolfe.choose_atoms(sums, starts, scales, drawn, eligible)
+        )
 
 
 class LargestScore(Recorder):
@@ -90,7 +100,9 @@ class EveryRecord(Recorder):
 
 def spent_on_samples(promise: PrivacyGuarantee, here: list[Any], there: list[Any]) -> float:
     """What sums over samples cost, by the accountant: the first step is the number of records."""
-    count, *steps = (math.sqrt(2 * a.rho(b)) for a, b in zip(here, there, strict=True))  # sizes over noise
+    count, *steps = (
+        math.sqrt(2 * a.rho(b)) for a, b in zip(here, there, strict=True)
+    )  # sizes over noise
     moved = tuple(1 / size for size in steps if size)
     rate = mechanisms.DPSGD(epsilon=1.0, delta=1e-5).schedule.sampling_rate
     schedules = (Schedule(sampling_rate=rate, steps=1),) * len(moved)
@@ -225,7 +237,9 @@ def costs(
     settings = settings | case.settings
     if "adjacency" in {one.name for one in fields(kind)}:
         settings |= {"adjacency": relation}
-    promise = kind(**settings).promise(network := bpm.declare(states=case.states, cliques=case.cliques))
+    promise = kind(**settings).promise(
+        network := bpm.declare(states=case.states, cliques=case.cliques)
+    )
     assert promise.adjacency is relation
     budget = "epsilon" if promise.rho is None else "rho"
     mechanism = kind(**settings | {budget: multiple * settings[budget]})
@@ -235,7 +249,9 @@ def costs(
         np.unique(np.linspace(len(cells) - 1, 0, min(case.most_others, len(cells)), dtype=int))
     ]
     if case.source is OneChoice:
-        monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", source.atom)
+        monkeypatch.setattr(
+            "bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", source.atom
+        )
     given = neighbours_of(data, others, relation)
     return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
 
@@ -249,7 +265,9 @@ def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_pro
 
 
 @every(is_slow=repeats_a_twin)
-def test_a_twin_with_too_little_noise_costs_more_than_it_promises(name, case, relation, monkeypatch):
+def test_a_twin_with_too_little_noise_costs_more_than_it_promises(
+    name, case, relation, monkeypatch
+):
     cost, promised = costs(name, case, relation, monkeypatch, 1.1 / case.least)
     assert cost > promised
 
@@ -262,11 +280,15 @@ def test_every_mechanism_is_replayed_or_has_a_reason():
 @pytest.mark.parametrize("relation", ADJACENCIES)
 @pytest.mark.parametrize("name", ["LaplaceStatistics", "GaussianStatistics"])
 def test_a_release_for_persons_is_replayed_on_one_person_more_or_fewer(name, relation):
-    mechanism = getattr(mechanisms, name)(**SETTINGS[name], adjacency=relation, person="id", at_most=2)
+    mechanism = getattr(mechanisms, name)(
+        **SETTINGS[name], adjacency=relation, person="id", at_most=2
+    )
     network = bpm.declare(states=STATES, cliques=PAIRS)
     rows = chain(STATES)
     data = rows.assign(id=np.arange(len(rows)) // 2)
-    another = pd.DataFrame([dict.fromkeys(STATES, 1) | {"id": -1}] * 3)  # of three rows two are counted
+    another = pd.DataFrame(
+        [dict.fromkeys(STATES, 1) | {"id": -1}] * 3
+    )  # of three rows two are counted
     fewer = data.iloc[2:]  # all of one person
     given = [fewer, pd.concat([data, another])]
     if relation is Adjacency.REPLACE_ONE:

@@ -79,7 +79,9 @@ def test_no_neighbour_moves_a_misfit_or_an_order_statistic_by_more_than_is_paid_
         if adjacency == "replace-one":
             others = [[*data[:i], cell, *data[i + 1 :]] for i in range(6) for cell in cells]
         else:
-            others = [[*data, cell] for cell in cells] + [data[:i] + data[i + 1 :] for i in range(6)]
+            others = [[*data, cell] for cell in cells] + [
+                data[:i] + data[i + 1 :] for i in range(6)
+            ]
         here = scores(data)
         for other in others:
             there = scores(other)
@@ -94,8 +96,12 @@ def test_no_neighbour_moves_a_misfit_or_an_order_statistic_by_more_than_is_paid_
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
 def test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(adjacency):
     """Of six variables, in all rounds; `test_replay.py` has the same of four, with a twin that fails."""
-    network = bpm.declare(states={name: STATES[name[0]] for name in ("a", "b", "c", "a2", "b2", "c2")})
-    data = pd.concat([frame(400)[["a", "b", "c"]], frame(400, 1)[["a", "b", "c"]].add_suffix("2")], axis=1)
+    network = bpm.declare(
+        states={name: STATES[name[0]] for name in ("a", "b", "c", "a2", "b2", "c2")}
+    )
+    data = pd.concat(
+        [frame(400)[["a", "b", "c"]], frame(400, 1)[["a", "b", "c"]].add_suffix("2")], axis=1
+    )
     outlier = pd.DataFrame({"a": [0], "b": [2], "c": [1], "a2": [1], "b2": [0], "c2": [1]})
     source, others = Recorder(5), neighbours_of(data, outlier, Adjacency(adjacency))
     found = replayed(SelectMeasure(rho=0.5, adjacency=adjacency), network, data, others, source)
@@ -116,7 +122,9 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
         )
         run.run()
         assert run.filter.spent <= Fraction(rho)
-        assert run.filter.spent > 0.9 * rho or max(run.merging.cardinalities) == 1  # nothing but rare states
+        assert (
+            run.filter.spent > 0.9 * rho or max(run.merging.cardinalities) == 1
+        )  # nothing but rare states
 
 
 def test_an_audit_refutes_rounds_with_too_little_noise(monkeypatch, capsys):
@@ -143,8 +151,15 @@ def test_tables_of_the_model_are_close_to_those_of_the_records(learned):
     assert learned.status == "converged"
     for pair in (("a", "b"), ("b", "c"), ("a", "c"), ("a", "d")):
         shape = [STATES[v] for v in pair]
-        counts = pd.crosstab(data[pair[0]], data[pair[1]]).reindex(index=shape[0], columns=shape[1]).fillna(0)
-        off = 0.5 * np.abs(learned.solution.marginal(list(pair)).values - counts.to_numpy() / 5000).sum()
+        counts = (
+            pd.crosstab(data[pair[0]], data[pair[1]])
+            .reindex(index=shape[0], columns=shape[1])
+            .fillna(0)
+        )
+        off = (
+            0.5
+            * np.abs(learned.solution.marginal(list(pair)).values - counts.to_numpy() / 5000).sum()
+        )
         assert off < 0.03, pair
 
 
@@ -197,13 +212,17 @@ def test_only_declared_tables_are_measured():
     data = frame(2000)
     network = bpm.declare(states=STATES)
     asked = SelectMeasure(rho=1.0, workload=[("b", "a"), ("c", "d")]).release(network, data, rng=2)
-    assert {frozenset(clique) for clique in asked.model.cliques} <= {frozenset("ab"), frozenset("cd")} | {
-        frozenset(v) for v in "abcd"
-    }
+    assert {frozenset(clique) for clique in asked.model.cliques} <= {
+        frozenset("ab"),
+        frozenset("cd"),
+    } | {frozenset(v) for v in "abcd"}
     inside = SelectMeasure(rho=1.0).release(
         bpm.declare(states=STATES, cliques=[("a", "b"), ("c",), ("d",)]), data, rng=2
     )
-    assert {frozenset(clique) for clique in inside.model.cliques} == {frozenset("ab"), *map(frozenset, "cd")}
+    assert {frozenset(clique) for clique in inside.model.cliques} == {
+        frozenset("ab"),
+        *map(frozenset, "cd"),
+    }
 
 
 @pytest.mark.slow
@@ -214,7 +233,9 @@ def test_a_model_is_kept_within_the_size_asked_for():
     noise = rng.integers(0, 4, (3000, 7))
     kept = rng.random((3000, 7)) < 0.7
     data = pd.DataFrame(np.where(kept, base_column[:, None], noise), columns=list(variables))
-    small = SelectMeasure(rho=5.0, maximum_cells=120).release(bpm.declare(states=variables), data, rng=1)
+    small = SelectMeasure(rho=5.0, maximum_cells=120).release(
+        bpm.declare(states=variables), data, rng=1
+    )
     large = SelectMeasure(rho=5.0).release(bpm.declare(states=variables), data, rng=1)
     from bayesprivmrf.marginals import forecast
 
@@ -251,7 +272,9 @@ def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a_first_fit_that_diverges_leaves_even_variables_and_finite_misfits(last, monkeypatch, tmp_path):
+def test_a_first_fit_that_diverges_leaves_even_variables_and_finite_misfits(
+    last, monkeypatch, tmp_path
+):
     fits = diverging(monkeypatch, lambda number: last or number == 1)
     release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
     assert release.details["refits_that_failed"] == (len(fits) if last else 1)
@@ -267,7 +290,9 @@ def test_states_beyond_what_a_fit_bears_are_merged_even_if_they_are_not_rare():
     noisy = np.arange(2000.0) + 1000
     merging = Merging.of([noisy], [1.0])
     assert merging.cardinalities == (512,)
-    assert (merging.groups[0][-511:] == np.arange(1, 512)).all()  # the most frequent ones are by themselves
+    assert (
+        merging.groups[0][-511:] == np.arange(1, 512)
+    ).all()  # the most frequent ones are by themselves
     assert merging.shares[0][:1489].sum() == pytest.approx(1)
 
 
@@ -289,7 +314,13 @@ def test_copies_one_state_and_ten_thousand_rare_states_are_borne():
     data = pd.DataFrame(
         {"x": first, "copy": first, "one": 7, "many": rng.integers(0, 10_000, 3000), "zero": 0}
     )
-    states = {"x": [0, 1, 2], "copy": [0, 1, 2], "one": [7], "many": list(range(10_000)), "zero": [0, 1, 2]}
+    states = {
+        "x": [0, 1, 2],
+        "copy": [0, 1, 2],
+        "one": [7],
+        "many": list(range(10_000)),
+        "zero": [0, 1, 2],
+    }
     release = SelectMeasure(rho=1.0).release(bpm.declare(states=states), data, rng=1)
     table = release.solution.marginal(["x", "copy"]).values
     assert release.status == "converged"
@@ -317,15 +348,22 @@ def test_copies_one_state_and_ten_thousand_rare_states_are_borne():
 )
 def test_what_cannot_be_is_refused_before_the_data_are_read(settings, kind, match):
     with pytest.raises(kind, match=match):
-        SelectMeasure(**{"rho": 1.0} | settings).release(bpm.declare(states=STATES), "no data at all")
+        SelectMeasure(**{"rho": 1.0} | settings).release(
+            bpm.declare(states=STATES), "no data at all"
+        )
 
 
 def test_a_table_that_does_not_fit_however_states_are_merged_is_refused_by_name():
     network = bpm.declare(states={f"v{i}": [0, 1] for i in range(30)})
-    for workload in ([tuple(f"v{i}" for i in range(30))], [("v0", "v1"), tuple(f"v{i}" for i in range(20))]):
+    for workload in (
+        [tuple(f"v{i}" for i in range(30))],
+        [("v0", "v1"), tuple(f"v{i}" for i in range(20))],
+    ):
         with pytest.raises(ModelTooLargeError, match=r"`workload`.*v0, v1, v2.*`maximum_cells`"):
             SelectMeasure(rho=1.0, workload=workload).release(network, "no data at all")
-    long = bpm.declare(states={f"v{i}": range(500) for i in range(4)})  # 2^4 cells merged, 500^4 declared
+    long = bpm.declare(
+        states={f"v{i}": range(500) for i in range(4)}
+    )  # 2^4 cells merged, 500^4 declared
     with pytest.raises(ModelTooLargeError, match="MiB for declared states"):
         SelectMeasure(rho=1.0, workload=[tuple(f"v{i}" for i in range(4))]).preview(long)
     SelectMeasure(rho=1.0, workload=[tuple(f"v{i}" for i in range(15))]).preview(network)

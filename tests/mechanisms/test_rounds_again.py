@@ -54,7 +54,10 @@ def test_a_release_that_measures_again_is_replayed_on_neighbours(way, relation):
     """The bytes are the same, the costs add up to rho at most; with a sixth less noise they do not."""
     cards, data, rho, workload = WAYS[way]
     settings = {"adjacency": relation, "workload": workload}
-    network, outlier = declared(cards), pd.DataFrame([{f"v{i}": k - 1 for i, k in enumerate(cards)}])
+    network, outlier = (
+        declared(cards),
+        pd.DataFrame([{f"v{i}": k - 1 for i, k in enumerate(cards)}]),
+    )
     neighbours = neighbours_of(data, outlier, Adjacency(relation))
     seen = released(SelectMeasure(rho=rho, **settings), network, data, Recorder(5))
     again = seen.statistics.measurements[-seen.details["measured_again"] :]
@@ -91,13 +94,19 @@ def test_what_a_neighbour_moves_in_the_numbers_that_decide_is_paid_for():
     here = numbers(data)
     laws = max(len(step) for step in here)
     largest = 0
-    for other in [[*data, cell] for cell in cells] + [data[:i] + data[i + 1 :] for i in range(0, 60, 7)]:
+    for other in [[*data, cell] for cell in cells] + [
+        data[:i] + data[i + 1 :] for i in range(0, 60, 7)
+    ]:
         there = numbers(other)
         assert len(there) == len(here)
         for a, b in zip(here, there, strict=True):
             change = np.abs(a - b)
             largest = max(largest, int(change.max()))
-            assert change.max() <= moved if a.size in (1, laws) or change.max() > 1 else change.sum() <= 1
+            assert (
+                change.max() <= moved
+                if a.size in (1, laws) or change.max() > 1
+                else change.sum() <= 1
+            )
     assert largest == moved
 
 
@@ -136,14 +145,19 @@ def test_states_that_were_rare_are_told_apart_by_the_better_counts(tmp_path):
     first, again = found.statistics.measurements[0], found.statistics.measurements[2]
     assert first.query.scope == again.query.scope == ("v0",)
     assert again.noise.variance < first.noise.variance / 8
-    assert Merging.of([first.values.astype(float)], [first.noise.standard_deviation]).cardinalities[0] < 200
+    assert (
+        Merging.of([first.values.astype(float)], [first.noise.standard_deviation]).cardinalities[0]
+        < 200
+    )
     assert found.details["merged_states"] == 0
     found.save(tmp_path / "x")
     for model in (found.solution, bpm.load_release(tmp_path / "x").solution):
         frame = model.interval("v0", of="records")
         counts = np.bincount(independent(cards, records, 3)["v0"], minlength=200)
         held = (frame["lower"] <= counts) & (counts <= frame["upper"])
-        assert held.mean() > 0.8  # of 200 cells at 90 %; two in a hundred thousand have fewer than 161
+        assert (
+            held.mean() > 0.8
+        )  # of 200 cells at 90 %; two in a hundred thousand have fewer than 161
         assert (frame["upper"] - frame["lower"]).mean() < 4 * again.noise.standard_deviation
 
 
@@ -162,11 +176,14 @@ def test_noise_alone_seldom_stands_out_and_dependence_does():
     """Of 40 releases of noise none or few measure a table: each with a probability of .1 at most; level 1e-5."""
     cards = (3,) * 6
     found = [
-        SelectMeasure(rho=0.02).release(declared(cards), independent(cards, 500, s), rng=s) for s in range(40)
+        SelectMeasure(rho=0.02).release(declared(cards), independent(cards, 500, s), rng=s)
+        for s in range(40)
     ]
     assert sum(each.details["tables_measured"] > 0 for each in found) <= 13
     data = independent(cards, 500, 1).assign(v1=lambda frame: frame["v0"])
-    assert SelectMeasure(rho=0.1).release(declared(cards), data, rng=1).details["tables_measured"] > 0
+    assert (
+        SelectMeasure(rho=0.1).release(declared(cards), data, rng=1).details["tables_measured"] > 0
+    )
 
 
 # the public numbers

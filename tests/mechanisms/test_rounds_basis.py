@@ -33,19 +33,31 @@ def chain(records: int, variables: int, seed: int) -> pd.DataFrame:
 def test_the_first_round_measures_a_forest_and_of_a_chain_the_chain():
     """Variables two steps apart depend on each other strongly too, and are not measured: the chain says it."""
     data = chain(4_000, 8, 1)
-    found = SelectMeasure(rho=0.05).release(bpm.declare(states={v: range(3) for v in data}), data, rng=1)
+    found = SelectMeasure(rho=0.05).release(
+        bpm.declare(states={v: range(3) for v in data}), data, rng=1
+    )
     first = found.details["tables_by_round"][0]
-    pairs = [each.query.scope for each in found.statistics.measurements if len(each.query.scope) > 1][:first]
-    assert {frozenset(pair) for pair in pairs} == {frozenset((f"v{i}", f"v{i + 1}")) for i in range(7)}
+    pairs = [
+        each.query.scope for each in found.statistics.measurements if len(each.query.scope) > 1
+    ][:first]
+    assert {frozenset(pair) for pair in pairs} == {
+        frozenset((f"v{i}", f"v{i + 1}")) for i in range(7)
+    }
 
 
 def test_whatever_stands_out_the_first_round_closes_no_ring():
     rng = np.random.default_rng(2)
     kind = rng.integers(0, 4, 3_000)  # all depend on all
-    data = pd.DataFrame({f"v{i}": np.where(rng.random(3_000) < 0.6, kind % 3, i % 3) for i in range(7)})
-    found = SelectMeasure(rho=1.0).release(bpm.declare(states={v: range(3) for v in data}), data, rng=3)
+    data = pd.DataFrame(
+        {f"v{i}": np.where(rng.random(3_000) < 0.6, kind % 3, i % 3) for i in range(7)}
+    )
+    found = SelectMeasure(rho=1.0).release(
+        bpm.declare(states={v: range(3) for v in data}), data, rng=3
+    )
     first = found.details["tables_by_round"][0]
-    pairs = [each.query.scope for each in found.statistics.measurements if len(each.query.scope) > 1][:first]
+    pairs = [
+        each.query.scope for each in found.statistics.measurements if len(each.query.scope) > 1
+    ][:first]
     assert all(len(pair) == 2 for pair in pairs)
     assert nx.is_forest(nx.Graph(pairs))
     assert found.details["tables_measured"] > first  # rings and triples come later
@@ -55,9 +67,14 @@ def test_a_table_of_three_that_no_pair_tells_of_is_found_after_the_first_round()
     rng = np.random.default_rng(4)
     a, b = rng.integers(0, 2, (2, 4_000))
     data = pd.DataFrame({"a": a, "b": b, "c": a ^ b, "d": rng.integers(0, 2, 4_000)})
-    found = SelectMeasure(rho=0.5).release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=4)
+    found = SelectMeasure(rho=0.5).release(
+        bpm.declare(states={v: [0, 1] for v in data}), data, rng=4
+    )
     table = found.solution.marginal(["a", "b", "c"]).values
-    assert np.abs(table[tuple(np.nonzero(np.indices((2, 2, 2)).sum(axis=0) % 2 == 0))] - 0.25).max() < 0.02
+    assert (
+        np.abs(table[tuple(np.nonzero(np.indices((2, 2, 2)).sum(axis=0) % 2 == 0))] - 0.25).max()
+        < 0.02
+    )
 
 
 def test_parts_are_joined_by_tables_of_any_size():
@@ -161,7 +178,9 @@ def test_a_thousand_columns_have_a_size():
     size = rounds_size.Size(states, states, 1 << 20, 1 << 40)
     assert size.bears([(i, i + 1) for i in range(999)], 0.5)
     assert not size.bears([(i, j) for j in range(400) for i in range(j)])
-    plan = SelectMeasure(rho=1.0).preview(bpm.declare(states={f"v{i}": range(10) for i in range(1_000)}))
+    plan = SelectMeasure(rho=1.0).preview(
+        bpm.declare(states={f"v{i}": range(10) for i in range(1_000)})
+    )
     assert len(plan) == 1 + len(rounds_plan.ROUND_SHARES)
 
 

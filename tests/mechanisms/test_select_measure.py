@@ -12,7 +12,13 @@ import pytest
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError, ModelTooLargeError, NoiseWarning
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    ModelError,
+    ModelTooLargeError,
+    NoiseWarning,
+)
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, select_measure
 from bayesprivmrf.mechanisms import SelectMeasure, promised_loss
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -23,7 +29,9 @@ ADJACENCIES = ["add-or-remove-one", "replace-one"]
 RING = [(i, (i + 1) % 8) for i in range(8)]
 
 
-def ising_frame(records: int, seed: int = 0, names=tuple(range(8))) -> tuple[pd.DataFrame, np.ndarray]:
+def ising_frame(
+    records: int, seed: int = 0, names=tuple(range(8))
+) -> tuple[pd.DataFrame, np.ndarray]:
     """Records of a ring of eight with couplings 0.6 and -0.6, states declared as ("z", "a")."""
     A = np.zeros((8, 8))
     for k, (i, j) in enumerate(RING):
@@ -73,7 +81,13 @@ def test_tables_of_any_alphabet_are_learned_beside_one_state_and_isolated_variab
         }
     )
     variables = bpm.declare(
-        states={"x": ["m", "k", "l"], 0: [30, 10, 20], "one": ["only"], 7: [True, False], "far": [3, 1, 0, 2]}
+        states={
+            "x": ["m", "k", "l"],
+            0: [30, 10, 20],
+            "one": ["only"],
+            7: [True, False],
+            "far": [3, 1, 0, 2],
+        }
     )
     learned = SelectMeasure(rho=1.0, degree=0.5).release(variables, data, rng=3)
     assert isinstance(learned, LearnedPairwise)
@@ -92,7 +106,10 @@ def test_the_noisy_tables_serve_the_other_estimators():
     assert isinstance(learned.statistics, bpm.NoisyStatistics)
     solution = bpm.NoiseAwareMAP().fit(learned.statistics)
     assert len(learned.network.get_factors()) == len(learned.specification.cliques)
-    assert abs(solution.marginal([0, 1]).values[0, 0] - (data[[0, 1]] == "z").all(axis=1).mean()) < 0.03
+    assert (
+        abs(solution.marginal([0, 1]).values[0, 0] - (data[[0, 1]] == "z").all(axis=1).mean())
+        < 0.03
+    )
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -101,23 +118,30 @@ def test_the_noisy_tables_serve_the_other_estimators():
 def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, degree):
     mechanism = SelectMeasure(rho=0.37, degree=degree, adjacency=adjacency)
     variables = bpm.declare(states={v: list(range(states)) for v in range(12)})
-    data = pd.DataFrame(np.random.default_rng(0).integers(0, states, (5000, 12)), columns=list(range(12)))
+    data = pd.DataFrame(
+        np.random.default_rng(0).integers(0, states, (5000, 12)), columns=list(range(12))
+    )
     learned = mechanism.release(variables, data, rng=1)
     inner = learned.map.plan
     form = "moments" if states == 2 else "tables"
     assert inner.form == form
     spent = promised_loss(
-        [inner.one_way], select_measure.singles_sensitivity((states,) * 12, form, mechanism.adjacency)
+        [inner.one_way],
+        select_measure.singles_sensitivity((states,) * 12, form, mechanism.adjacency),
     )
     spent += promised_loss(
-        [inner.two_way], select_measure.pairs_sensitivity(12, inner.count, form, mechanism.adjacency)
+        [inner.two_way],
+        select_measure.pairs_sensitivity(12, inner.count, form, mechanism.adjacency),
     )
     if learned.total_noise is not None:
         spent += promised_loss([learned.total_noise], 1.0)
     assert (inner.selection_scale is None) == (degree == 11)
     if inner.selection_scale is not None:
         cost = selection_rho(
-            select_measure.score_range(mechanism.adjacency), inner.selection_scale, inner.count, at_once=True
+            select_measure.score_range(mechanism.adjacency),
+            inner.selection_scale,
+            inner.count,
+            at_once=True,
         )
         spent += Fraction(cost)
     assert float(spent) > 0.999 * 0.37
@@ -140,7 +164,9 @@ def test_what_is_spent_adds_up_to_no_more_than_the_budget(adjacency, states, deg
         ("replace-one", "moments", 2, 8),
     ],
 )
-def test_all_pairs_are_measured_where_their_noise_would_be_no_larger(adjacency, measure, degree, measured):
+def test_all_pairs_are_measured_where_their_noise_would_be_no_larger(
+    adjacency, measure, degree, measured
+):
     data, _ = ising_frame(500)
     mechanism = SelectMeasure(rho=1.0, degree=degree, measure=measure, adjacency=adjacency)
     learned = mechanism.release(network(), data, rng=1)
@@ -174,7 +200,9 @@ def test_only_couplings_inside_declared_cliques_are_learned():
 
 def test_no_records_are_no_trouble_where_their_number_is_private():
     with pytest.warns(NoiseWarning, match="none of 8 pairs"):
-        learned = SelectMeasure(rho=1.0, degree=2).release(network(), ising_frame(10)[0].iloc[:0], rng=7)
+        learned = SelectMeasure(rho=1.0, degree=2).release(
+            network(), ising_frame(10)[0].iloc[:0], rng=7
+        )
     assert np.isfinite(learned.coupling_matrix).all()
     with pytest.raises(DataError, match="at least one record"):
         SelectMeasure(rho=1.0, degree=2, adjacency="replace-one").release(
@@ -184,7 +212,9 @@ def test_no_records_are_no_trouble_where_their_number_is_private():
 
 def test_the_same_seed_gives_the_same_release_and_the_secure_source_none():
     data, _ = ising_frame(2000)
-    first, again = (SelectMeasure(rho=1.0, degree=2).release(network(), data, rng=8) for _ in range(2))
+    first, again = (
+        SelectMeasure(rho=1.0, degree=2).release(network(), data, rng=8) for _ in range(2)
+    )
     assert np.array_equal(first.coupling_matrix, again.coupling_matrix)
     secure = SelectMeasure(rho=1.0, degree=2).release(network(), data)
     assert not secure.provenance.simulated
@@ -217,7 +247,11 @@ def test_models_that_do_not_fit_are_refused_before_anything_is_read():
     for variables, error, match in (
         (bpm.declare(states={"a": [0, 1]}), ModelError, "two variables"),
         (bpm.declare(states={"a": [0], "b": [0, 1]}), ModelError, "pair"),
-        (bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a",), ("b",)]), ModelError, "pair"),
+        (
+            bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a",), ("b",)]),
+            ModelError,
+            "pair",
+        ),
     ):
         with pytest.raises(error, match=match):
             mechanism.release(variables, "no data at all")
@@ -228,7 +262,9 @@ def test_models_that_do_not_fit_are_refused_before_anything_is_read():
     wide = Domain.from_states({v: range(300) for v in range(100)})
     with pytest.raises(ModelTooLargeError, match="GiB"):
         mechanism.release(
-            ModelSpecification(domain=wide, cliques=tuple((v,) for v in range(100)), cliques_declared=False),
+            ModelSpecification(
+                domain=wide, cliques=tuple((v,) for v in range(100)), cliques_declared=False
+            ),
             "no data at all",
         )
 

@@ -48,7 +48,20 @@ from . import contract
 from .contract import MODEL, Account, Replay, TablesContract, frame, released, sample
 
 WEIGHTS = {(0, "a"): 3.0, ("c", "a"): 1.0}
-BAD_BUDGETS = [0, 0.0, -1.0, math.nan, math.inf, -math.inf, True, np.bool_(True), "1", None, 1j, [1.0]]
+BAD_BUDGETS = [
+    0,
+    0.0,
+    -1.0,
+    math.nan,
+    math.inf,
+    -math.inf,
+    True,
+    np.bool_(True),
+    "1",
+    None,
+    1j,
+    [1.0],
+]
 
 
 class TestLaplace(TablesContract):
@@ -92,12 +105,20 @@ def test_scales_are_the_stated_formulas(adjacency, factor):
     laws = laws_of(GaussianStatistics(rho=0.5, adjacency=adjacency))
     assert [law.scale**2 for law in laws] == pytest.approx([2 * factor / 1.0] * 2, rel=1e-14)
     laws = laws_of(GaussianStatistics(rho=0.5, weights=WEIGHTS, adjacency=adjacency))
-    assert [law.scale**2 for law in laws] == pytest.approx([factor / 0.75, factor / 0.25], rel=1e-14)
+    assert [law.scale**2 for law in laws] == pytest.approx(
+        [factor / 0.75, factor / 0.25], rel=1e-14
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=5), st.floats(1e-6, 50), st.sampled_from([1, 2]))
-def test_the_promise_never_exceeds_the_budget_by_one_unit_in_the_last_place(weights, budget, sensitivity):
+@given(
+    st.lists(st.floats(0.01, 100), min_size=1, max_size=5),
+    st.floats(1e-6, 50),
+    st.sampled_from([1, 2]),
+)
+def test_the_promise_never_exceeds_the_budget_by_one_unit_in_the_last_place(
+    weights, budget, sensitivity
+):
     shares = [weight / sum(weights) for weight in weights]
     assert promised_loss(discrete_laplace_laws(shares, budget, sensitivity), sensitivity) <= budget
     root = math.nextafter(math.sqrt(sensitivity), math.inf) if sensitivity > 1 else 1.0
@@ -135,7 +156,9 @@ def test_weights_that_do_not_fit_the_tables_are_refused(weights, match):
     "shares", [[0.6, 0.6], [1.0 + 1e-9], [0.5, 0.0], [-0.5, 0.5], [math.nan], [math.inf]]
 )
 def test_shares_that_are_no_division_of_one_budget_are_refused(laws, shares):
-    requirement = "must add up" if sum(shares) > 1 and math.isfinite(sum(shares)) else "must be positive"
+    requirement = (
+        "must add up" if sum(shares) > 1 and math.isfinite(sum(shares)) else "must be positive"
+    )
     with pytest.raises(ArgumentError, match=f"shares.*{requirement}"):
         laws(shares, 1.0, 1)
 
@@ -189,7 +212,9 @@ class Unread:
 
 
 @pytest.mark.parametrize(
-    "ledger", [object(), Account, types.SimpleNamespace(spend=3)], ids=["object", "class", "no method"]
+    "ledger",
+    [object(), Account, types.SimpleNamespace(spend=3)],
+    ids=["object", "class", "no method"],
 )
 def test_what_cannot_be_charged_is_refused_as_a_ledger_before_the_data_is_read(ledger):
     with pytest.raises(ArgumentError, match="`ledger` must be an object with a method `spend`"):
@@ -222,7 +247,9 @@ def test_a_pgmpy_network_and_its_specification_give_the_same_release():
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_impossible_cells_are_public_zeros_and_the_other_cells_keep_their_noise():
-    model = ModelSpecification(domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+    model = ModelSpecification(
+        domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),)
+    )
     data = frame([("v", 7, True)] * 50 + [("u", 5, False)] * 50)
     for seed in range(20):
         release = LaplaceStatistics(epsilon=0.05).release(model, data, rng=seed)
@@ -286,7 +313,9 @@ def test_the_laws_told_beforehand_are_those_of_the_release():
 
 
 def test_preview_counts_possible_cells_only():
-    model = ModelSpecification(domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),))
+    model = ModelSpecification(
+        domain=MODEL.domain, cliques=MODEL.cliques, impossible=((("a", "u"), (0, 7)),)
+    )
     assert list(GaussianStatistics(rho=0.5).preview(model)["cells"]) == [5, 4]
 
 
@@ -303,7 +332,9 @@ def test_preview_compares_with_a_guessed_total_and_warns_where_noise_drowns():
 
 
 def test_a_drowned_release_warns_and_a_clear_one_does_not():
-    with pytest.warns(NoiseWarning, match=r"larger than an even cell .*, or take more records\.$") as caught:
+    with pytest.warns(
+        NoiseWarning, match=r"larger than an even cell .*, or take more records\.$"
+    ) as caught:
         LaplaceStatistics(epsilon=0.001).release(MODEL, sample(2000), rng=0)
     assert caught[0].filename == __file__
     with no_noise_warning():
@@ -315,10 +346,14 @@ def test_no_warning_filter_loses_a_release_that_was_paid_for(action):
     account = Account()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter(action)
-        release = released(LaplaceStatistics(epsilon=0.001), MODEL, sample(2000), Replay(), ledger=account)
+        release = released(
+            LaplaceStatistics(epsilon=0.001), MODEL, sample(2000), Replay(), ledger=account
+        )
     assert account.spent == [(release.guarantee, release.provenance)]
     assert [warning.category for warning in caught] == [NoiseWarning] * (action != "ignore")
-    assert all(warning.filename == contract.__file__ for warning in caught)  # where `release` is called
+    assert all(
+        warning.filename == contract.__file__ for warning in caught
+    )  # where `release` is called
 
 
 def test_a_preview_warns_as_an_error_where_warnings_are_errors():
@@ -370,7 +405,9 @@ class Bare(StatisticsMechanism):
         return PrivacyGuarantee(epsilon=1.0, adjacency=self.adjacency)
 
 
-@pytest.mark.parametrize("second", [NoNoise(), DiscreteLaplace(1e-4), DiscreteGaussian(1e-3)], ids=str)
+@pytest.mark.parametrize(
+    "second", [NoNoise(), DiscreteLaplace(1e-4), DiscreteGaussian(1e-3)], ids=str
+)
 def test_a_promise_over_a_table_without_noise_is_refused_before_the_data_is_read(second):
     account = Account()
     with pytest.raises(PrivacyError, match="must add noise to every table"):
@@ -396,7 +433,11 @@ class Plain(NoiseLaw):
         return rng.choice([-1, 1], size)
 
     def add_exactly(self, counts, words):
-        return counts - 1 + 2 * (words(counts.size) % np.uint64(2)).astype(np.int64).reshape(counts.shape)
+        return (
+            counts
+            - 1
+            + 2 * (words(counts.size) % np.uint64(2)).astype(np.int64).reshape(counts.shape)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,14 +468,20 @@ class Inexact(Plain):
         (Inexact(), PrivacyError, "'inexact', which has no exact draw"),
         (Unequal(), ArgumentError, "must equal the one that is read back"),
         (Nameless(), ArgumentError, "a `name` of its own"),
-        (Plain(detail=(1, 2)), ArgumentError, "`detail` .* must be a finite number or text, .* got tuple"),
+        (
+            Plain(detail=(1, 2)),
+            ArgumentError,
+            "`detail` .* must be a finite number or text, .* got tuple",
+        ),
         (Plain(detail="\ud800"), ArgumentError, "that JSON in UTF-8 can hold"),
         (Plain(detail=10**5000), ArgumentError, "that JSON in UTF-8 can hold"),
         (Plain(detail=math.nan), ArgumentError, "`detail` .* must be a finite number"),
         ("laplace", ArgumentError, "must be a NoiseDistribution, got a str"),
     ],
 )
-def test_noise_that_cannot_be_drawn_or_written_down_is_refused_before_anything_is_spent(law, error, words):
+def test_noise_that_cannot_be_drawn_or_written_down_is_refused_before_anything_is_spent(
+    law, error, words
+):
     account = Account()
     with pytest.raises(error, match=words):
         Bare(laws=(Plain(), law)).release(MODEL, "never looked at", ledger=account)
@@ -454,7 +501,8 @@ def test_a_model_too_wide_for_exact_inference_is_warned_of_before_anything_is_sp
 
     names = [f"v{i}" for i in range(32)]
     wide = ModelSpecification(
-        domain=Domain.from_states({name: [0, 1] for name in names}), cliques=tuple(combinations(names, 2))
+        domain=Domain.from_states({name: [0, 1] for name in names}),
+        cliques=tuple(combinations(names, 2)),
     )
     data = pd.DataFrame({name: [0, 1] for name in names})
     with pytest.warns(DeclarationWarning, match="inference='loopy' only"):

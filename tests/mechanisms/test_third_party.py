@@ -41,7 +41,9 @@ class CubeRootStatistics(StatisticsMechanism):
 
     def _noise(self, specification):
         roots = [math.prod(shape) ** (1 / 3) for shape in specification.shapes]
-        return discrete_laplace_laws([root / sum(roots) for root in roots], self.epsilon, self.l1_sensitivity)
+        return discrete_laplace_laws(
+            [root / sum(roots) for root in roots], self.epsilon, self.l1_sensitivity
+        )
 
     def _promise(self, specification):
         return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
@@ -69,7 +71,9 @@ def test_too_little_noise_does_not_pass_the_replay(adjacency):
             return Quiet(**{"epsilon": 0.9} | more)
 
     with pytest.raises(AssertionError, match=r"costs 0\.947., and promises 0\.9"):
-        Held().test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(adjacency)
+        Held().test_a_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
+            adjacency
+        )
 
 
 def test_a_mechanism_that_lacks_a_hook_cannot_be_made():
@@ -92,12 +96,18 @@ def test_a_mechanism_that_lacks_a_hook_cannot_be_made():
             {"epsilon": 1.0, "rho": 1.0},
             "no setting `rho`; it must be given `epsilon`, and",
         ),
-        (SelectMeasure, {"epsilon": 1.0}, "no setting `epsilon`; it must be given `rho`, and takes"),
+        (
+            SelectMeasure,
+            {"epsilon": 1.0},
+            "no setting `epsilon`; it must be given `rho`, and takes",
+        ),
         (DPSGD, {"rho": 1.0}, "must be given `epsilon`, `delta`, and takes .*`steps`"),
         (ExactStatistics, {"rho": 1.0}, "must be given none"),
     ],
 )
-def test_a_setting_of_another_mechanism_is_refused_with_the_names_of_this_ones(kind, settings, words):
+def test_a_setting_of_another_mechanism_is_refused_with_the_names_of_this_ones(
+    kind, settings, words
+):
     with pytest.raises(ArgumentError, match=words):
         kind(**settings)
 
@@ -149,7 +159,8 @@ def test_installed_entry_points_are_found_checked_and_must_not_collide(tmp_path,
         with (
             entry_points(tmp_path, monkeypatch, group, root=CubeRootStatistics, bad=TestThirdParty),
             pytest.warns(
-                RuntimeWarning, match="'bad' .* it must be a subclass of Mechanism; correct or remove"
+                RuntimeWarning,
+                match="'bad' .* it must be a subclass of Mechanism; correct or remove",
             ),
         ):
             assert available_mechanisms() == own | {"root": CubeRootStatistics}
@@ -185,7 +196,9 @@ class Histogram(Released):
     @property
     def statistics(self):
         network = bpm.declare({"bin": list(range(len(self.counts)))}, [("bin",)])
-        return bpm.NoisyStatistics.from_tables(network, {"bin": np.array(self.counts)}, noise=self.noise)
+        return bpm.NoisyStatistics.from_tables(
+            network, {"bin": np.array(self.counts)}, noise=self.noise
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +221,9 @@ class Histograms(Mechanism[Any, DiscreteLaplace, np.ndarray, Histogram]):
         return np.arange(4) * 100 if self.read is None else self.read(data)
 
     def _randomise(self, plan, exact, source, stamp):
-        given = {"guarantee": stamp.guarantee, "provenance": stamp.provenance} | (self.changes or {})
+        given = {"guarantee": stamp.guarantee, "provenance": stamp.provenance} | (
+            self.changes or {}
+        )
         if "made" in given:
             return given["made"](exact)
         return Histogram(counts=tuple(map(int, source.add(exact, plan))), noise=plan, **given)
@@ -228,7 +243,9 @@ class Counting(Histograms):
 
     def _randomise(self, plan, exact, source, stamp):
         counts = (*map(int, source.add(exact, plan)), int(exact.sum()))
-        return Histogram(counts=counts, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+        return Histogram(
+            counts=counts, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance
+        )
 
 
 def test_what_no_noise_protects_does_not_pass_the_replay():
@@ -269,10 +286,15 @@ def chained(data):
         raise RuntimeError("read") from error
 
 
-@pytest.mark.parametrize("hook", [{"read": secret}, {"read": chained}, {"changes": {"made": secret}}])
-def test_an_error_of_another_library_where_data_is_read_or_noise_drawn_shows_its_type_and_place_alone(hook):
+@pytest.mark.parametrize(
+    "hook", [{"read": secret}, {"read": chained}, {"changes": {"made": secret}}]
+)
+def test_an_error_of_another_library_where_data_is_read_or_noise_drawn_shows_its_type_and_place_alone(
+    hook,
+):
     with pytest.raises(
-        DataError, match=r"unexpected (Key|Runtime)Error in `_\w+` of Histograms, at test_third_party.py:\d+"
+        DataError,
+        match=r"unexpected (Key|Runtime)Error in `_\w+` of Histograms, at test_third_party.py:\d+",
     ) as caught:
         Histograms(**hook).release(None, SECRET, rng=1)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
@@ -282,7 +304,10 @@ def test_an_error_of_another_library_where_data_is_read_or_noise_drawn_shows_its
 @pytest.mark.parametrize(
     ("read", "words"),
     [
-        (lambda data: None, "`_read` of Histograms must return the values that get noise, got None"),
+        (
+            lambda data: None,
+            "`_read` of Histograms must return the values that get noise, got None",
+        ),
         (lambda data: np.array([1.5, 2.0]), "must be whole numbers of 64 bits, got float64"),
         (lambda data: np.array([1, 2], np.uint64), "must be whole numbers of 64 bits, got uint64"),
     ],
@@ -311,7 +336,9 @@ def test_a_source_cuts_no_number_to_a_whole_one(source):
     ],
 )
 def test_a_release_without_its_stamp_is_withheld(changes):
-    with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
+    with pytest.raises(
+        PrivacyError, match="must return a release with the guarantee and the provenance"
+    ):
         Histograms(changes=changes).release(None, None, rng=1)
 
 
@@ -320,7 +347,9 @@ def test_a_kind_without_tables_is_not_called_a_model():
         statistics = None
 
     made = Histograms().release(None, None)
-    bare = Bare(counts=made.counts, noise=made.noise, guarantee=made.guarantee, provenance=made.provenance)
+    bare = Bare(
+        counts=made.counts, noise=made.noise, guarantee=made.guarantee, provenance=made.provenance
+    )
     with pytest.raises(
         ArgumentError, match=r"got Bare; it holds no noisy tables \(its `statistics` is None\)"
     ):
@@ -356,7 +385,10 @@ def test_statistics_that_are_no_tables_lose_no_release_that_is_paid_for():
 
     def described(made):
         return Described(
-            counts=made.counts, noise=made.noise, guarantee=made.guarantee, provenance=made.provenance
+            counts=made.counts,
+            noise=made.noise,
+            guarantee=made.guarantee,
+            provenance=made.provenance,
         )
 
     assert Other(made=described).release(None, None).statistics == {"mean": 1.5}
@@ -385,9 +417,13 @@ def test_tables_that_cannot_be_made_lose_no_release_and_those_that_it_holds_say_
     for tables in (lambda made: None, lambda made: made.statistics):
         assert isinstance(Other(made=holding(tables)).release(None, None, rng=1), Holding)
     unmarked = holding(lambda made: Histograms().release(None, None).statistics)
-    with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
+    with pytest.raises(
+        PrivacyError, match="must return a release with the guarantee and the provenance"
+    ):
         Other(made=unmarked).release(None, None, rng=1)
     other = PrivacyGuarantee(epsilon=9.0, adjacency="add-or-remove-one")
     promising = holding(lambda made: SimpleNamespace(guarantee=other, provenance=made.provenance))
-    with pytest.raises(PrivacyError, match="must return a release with the guarantee and the provenance"):
+    with pytest.raises(
+        PrivacyError, match="must return a release with the guarantee and the provenance"
+    ):
         Other(made=promising).release(None, None, rng=1)

@@ -62,13 +62,17 @@ def test_tables_of_near_pairs_are_those_of_the_model(cardinalities, scopes):
     flat = fit.effects.potentials(fit.coordinates)
     found = {pair: table for pair, _, table in forest.near(fit.effects, fit.coordinates, 10**6)}
     graph = nx.Graph(pair for scope in scopes for pair in itertools.combinations(scope, 2))
-    joined = {(u, v) for part in nx.connected_components(graph) for u in part for v in part if u < v}
+    joined = {
+        (u, v) for part in nx.connected_components(graph) for u in part for v in part if u < v
+    }
     assert {scope for scope in found if len(scope) == 2} == joined
     assert {scope for scope in found if len(scope) == 3} == {
         triple for clique in forest.cliques for triple in itertools.combinations(sorted(clique), 3)
     }
     for scope, table in found.items():
-        assert table == pytest.approx(marginal_of(cardinalities, fit.effects.scopes, flat, scope), abs=1e-12)
+        assert table == pytest.approx(
+            marginal_of(cardinalities, fit.effects.scopes, flat, scope), abs=1e-12
+        )
 
 
 @pytest.mark.parametrize(("cardinalities", "scopes"), MODELS)
@@ -76,7 +80,9 @@ def test_pairs_that_are_added_cost_what_was_said_and_leave_a_junction_forest(car
     rng = np.random.default_rng(1)
     alone = [(v,) for v in range(len(cardinalities))]
     forest, model = GrowingForest(cardinalities, [*scopes, *alone]), [*scopes, *alone]
-    for u, v in rng.permutation(list(itertools.combinations(range(len(cardinalities)), 2)))[:6].tolist():
+    for u, v in rng.permutation(list(itertools.combinations(range(len(cardinalities)), 2)))[
+        :6
+    ].tolist():
         before, said = forest.cells, forest.cost(u, v)
         forest.add(u, v)
         model.append((u, v))
@@ -98,7 +104,9 @@ def test_a_reach_leaves_out_pairs_that_add_more():
     forest = GrowingForest((2,) * 6, fit.effects.scopes)
     near = {pair: cost for pair, cost, _ in forest.near(fit.effects, fit.coordinates, 8)}
     assert near == {
-        (u, v): forest.cost(u, v) for u, v in itertools.combinations(range(6), 2) if forest.cost(u, v) <= 8
+        (u, v): forest.cost(u, v)
+        for u, v in itertools.combinations(range(6), 2)
+        if forest.cost(u, v) <= 8
     }
     assert 5 < len(near) < 15
 
@@ -108,7 +116,9 @@ def test_a_reach_leaves_out_pairs_that_add_more():
 
 def neighbours(records, cells, adjacency):
     if adjacency == "replace-one":
-        return [[*records[:i], cell, *records[i + 1 :]] for i in range(len(records)) for cell in cells]
+        return [
+            [*records[:i], cell, *records[i + 1 :]] for i in range(len(records)) for cell in cells
+        ]
     return [[*records, cell] for cell in cells] + [
         records[:i] + records[i + 1 :] for i in range(len(records))
     ]
@@ -126,11 +136,15 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
     for _ in range(8):
         shares = [rng.dirichlet(np.ones(k)) for k in shape]
         allowance = rng.integers(0, 200, len(pairs))
-        expected = [pair_misfits.expected_counts(np.outer(shares[u], shares[v]), 5.5) for u, v in pairs]
+        expected = [
+            pair_misfits.expected_counts(np.outer(shares[u], shares[v]), 5.5) for u, v in pairs
+        ]
 
         def scores(records, shares=shares, allowance=allowance, expected=expected):
             codes, ones = np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
-            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5)[tuple(np.array(pairs).T)]
+            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5)[
+                tuple(np.array(pairs).T)
+            ]
             again = pair_misfits.pair_misfits(codes, ones, shape, pairs, expected)
             assert np.array_equal(found, again)
             tables = [
@@ -195,7 +209,9 @@ def test_a_wide_release_replayed_on_neighbours_is_the_same_and_costs_no_more_tha
     outlier = pd.DataFrame([{name: len(states) - 1 for name, states in STATES.items()}])
     source, others = Recorder(3), neighbours_of(data, outlier, Adjacency(adjacency))
     found = replayed(SelectMeasure(rho=0.7, adjacency=adjacency), network, data, others, source)
-    assert any(np.ndim(answer) == 2 and answer.shape[1] > 1 for answer in source.answers)  # several at once
+    assert any(
+        np.ndim(answer) == 2 and answer.shape[1] > 1 for answer in source.answers
+    )  # several at once
     assert Fraction(0.7) / 4 < found <= Fraction(0.7)
 
 
@@ -240,14 +256,18 @@ def chain(variables: int, records: int) -> pd.DataFrame:
     rng = np.random.default_rng(5)
     columns = [rng.integers(0, 2, records)]
     for _ in range(variables - 1):
-        columns.append(np.where(rng.random(records) < 0.8, columns[-1], rng.integers(0, 2, records)))
+        columns.append(
+            np.where(rng.random(records) < 0.8, columns[-1], rng.integers(0, 2, records))
+        )
     return pd.DataFrame({f"v{i}": column for i, column in enumerate(columns)})
 
 
 @pytest.mark.slow
 def test_a_chain_of_60_variables_is_found():
     data = chain(60, 4000)
-    found = SelectMeasure(rho=1.0).release(bpm.declare(states={name: [0, 1] for name in data}), data, rng=1)
+    found = SelectMeasure(rho=1.0).release(
+        bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
+    )
     right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(59)}
     assert found.status == "converged"
     assert right <= {frozenset(edge) for edge in found.graph().edges}
@@ -268,7 +288,9 @@ def test_a_forecast_grows_with_variables_and_records_and_says_time_memory_and_no
     for more in ({"variables": 300}, {"total": 100_000.0}):
         assert shown(**more)["seconds"].sum() > least["seconds"].sum(), more
         assert shown(**more)["memory_bytes"].max() >= least["memory_bytes"].max(), more
-    assert shown(rho=4.0)["noise_sd"].tolist() == pytest.approx((least["noise_sd"] / 2).tolist(), rel=1e-3)
+    assert shown(rho=4.0)["noise_sd"].tolist() == pytest.approx(
+        (least["noise_sd"] / 2).tolist(), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(("settings", "match"), [({"maximum_cells": 10**9}, "GiB")])
@@ -312,6 +334,9 @@ def test_a_release_of_seventy_columns_takes_seconds_and_about_as_long_as_forecas
     mechanism = SelectMeasure(rho=0.5)
     begin = time.process_time()
     mechanism.release(network, data, rng=1)
-    taken, said = time.process_time() - begin, mechanism.preview(network, total=3000)["seconds"].sum()
+    taken, said = (
+        time.process_time() - begin,
+        mechanism.preview(network, total=3000)["seconds"].sum(),
+    )
     assert taken < 30
     assert taken < 5 * said  # CPU seconds beside another worker

@@ -21,7 +21,10 @@ def log_joint(cards, scopes, potentials):
     tables = Layout.build(cards, scopes).tables(potentials)
     states = product(*map(range, cards))
     return np.array(
-        [sum(t[tuple(x[v] for v in s)] for t, s in zip(tables, scopes, strict=True)) for x in states]
+        [
+            sum(t[tuple(x[v] for v in s)] for t, s in zip(tables, scopes, strict=True))
+            for x in states
+        ]
     )
 
 

@@ -154,7 +154,9 @@ def test_coordinates_of_any_potentials_give_the_same_distribution(model):
     np.testing.assert_allclose(effects.coordinates(effects.potentials(beta)), beta, atol=1e-13)
     several = np.random.default_rng(1).normal(size=(2, 3, effects.cells))
     one_by_one = [[effects.coordinates(row) for row in rows] for rows in several]
-    np.testing.assert_allclose(effects.coordinates(several), np.reshape(one_by_one, (2, 3, -1)), atol=1e-13)
+    np.testing.assert_allclose(
+        effects.coordinates(several), np.reshape(one_by_one, (2, 3, -1)), atol=1e-13
+    )
 
 
 def test_equal_models_share_their_coordinates():

@@ -54,7 +54,8 @@ def test_a_clique_that_is_not_measured_by_itself_is_said_once_with_the_one_that_
     assert caught[0].filename == __file__
     file = tmp_path / "model.toml"
     file.write_text(
-        'cliques = [["a"], ["a", "b"]]\n' + "".join(f"[variables.{v}]\nstates = [0, 1]\n" for v in "ab")
+        'cliques = [["a"], ["a", "b"]]\n'
+        + "".join(f"[variables.{v}]\nstates = [0, 1]\n" for v in "ab")
     )
     with pytest.warns(DeclarationWarning, match=r"\('a',\) lies inside \('a', 'b'\)"):
         read_declaration(file)

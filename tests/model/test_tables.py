@@ -14,7 +14,9 @@ CARDINALITIES = (2, 3, 1, 4)
 
 
 def targets(scope):
-    return [target for size in range(len(scope) + 1) for target in itertools.permutations(scope, size)]
+    return [
+        target for size in range(len(scope) + 1) for target in itertools.permutations(scope, size)
+    ]
 
 
 @pytest.mark.parametrize("lead", [(), (2,), (2, 3)])

@@ -70,8 +70,12 @@ def outcome(mutant: Mutant) -> tuple[str, float]:
         options = ["-n", "0", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider"]
         paths = f"pythonpath={folder} tests ."  # the copy comes before the package itself
         command = [sys.executable, "-m", "pytest", *options, "-o", paths, *mutant.tests]
-        run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    found = {FAILED: "caught", PASSED: "SURVIVED"}.get(run.returncode, f"NOT RUN\n{run.stdout}{run.stderr}")
+        run = subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        )
+    found = {FAILED: "caught", PASSED: "SURVIVED"}.get(
+        run.returncode, f"NOT RUN\n{run.stdout}{run.stderr}"
+    )
     return found, time.perf_counter() - begin
 
 

@@ -27,7 +27,9 @@ def exact_cumulative(network, constants, bounds, beta, value):
     scores = np.array(
         [estimator.score(s).at(position + 1) for s in configurations(len(network))], dtype=float
     )
-    tail = 0.5 * np.exp(-np.abs(scores) / constants.noise.scale)  # of a Laplace law, whose steps are tiny
+    tail = 0.5 * np.exp(
+        -np.abs(scores) / constants.noise.scale
+    )  # of a Laplace law, whose steps are tiny
     return float(law(network, beta) @ np.where(scores > 0, tail, 1 - tail))
 
 
@@ -37,7 +39,14 @@ def test_the_table_is_the_law_that_enumeration_gives(name, field):
     network, bounds = dataclasses.replace(small_networks()[name], field=field), (-1.0, 2.0)
     constants = perturbation_constants(network.coupling, 20.0, field=network.field)
     table = EstimateLaw.simulate(
-        network, constants, bounds, betas=[-0.5, 0.6, 1.4], rng=3, configurations=600, noises=3, burn_in=60
+        network,
+        constants,
+        bounds,
+        betas=[-0.5, 0.6, 1.4],
+        rng=3,
+        configurations=600,
+        noises=3,
+        burn_in=60,
     )
     for beta, row, size in zip(table.betas, table.sorted_rows, effective_size(table), strict=True):
         for value in (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
@@ -61,12 +70,17 @@ def test_an_estimate_is_the_first_position_whose_upper_midpoint_is_below_the_noi
         score = estimator.score(spins)
         last = estimator.low + 300 if estimator.high is None else estimator.high
         steps = np.array([score.at(k + 1) for k in range(estimator.low, last + 1)])
-        noise = np.concatenate([steps[::7], steps[::7] + 1, steps[::7] - 1, steps[3:5], [steps[0] + 10**12]])
+        noise = np.concatenate(
+            [steps[::7], steps[::7] + 1, steps[::7] - 1, steps[3:5], [steps[0] + 10**12]]
+        )
         if bounds is not None:
             noise = np.append(noise, steps[-1] - 10**12)
-        noise = np.random.default_rng(1).permutation(noise[noise > steps[-1]] if bounds is None else noise)
+        noise = np.random.default_rng(1).permutation(
+            noise[noise > steps[-1]] if bounds is None else noise
+        )
         first = [
-            next((k for k, step in enumerate(steps[:-1]) if step < one), len(steps) - 1) for one in noise
+            next((k for k, step in enumerate(steps[:-1]) if step < one), len(steps) - 1)
+            for one in noise
         ]
         found = score.estimates(noise.reshape(1, -1))
         assert found.tolist() == [((estimator.low + np.array(first)) * constants.grid).tolist()]
@@ -75,7 +89,10 @@ def test_an_estimate_is_the_first_position_whose_upper_midpoint_is_below_the_noi
 def test_one_seed_gives_one_table_and_another_seed_another():
     network = small_networks()["cycle"]
     constants = perturbation_constants(network.coupling, 3.0)
-    make = lambda seed, **more: EstimateLaw.simulate(network, constants, points=6, rng=seed, **QUICK, **more)  # noqa: E731
+
+    def make(seed, **more):
+        return EstimateLaw.simulate(network, constants, points=6, rng=seed, **QUICK, **more)
+
     first = make(1)
     assert np.array_equal(first.estimates, make(1, workers=2).estimates)
     assert not np.array_equal(first.estimates, make(2).estimates)
@@ -98,7 +115,11 @@ def test_a_cached_law_is_read_and_another_networks_is_not(tmp_path):
     first = make("tree", 1)
     again = make("tree", 2)
     assert np.array_equal(first.estimates, again.estimates)
-    assert (again.ends, again.spacing, again.fingerprint) == (first.ends, first.spacing, first.fingerprint)
+    assert (again.ends, again.spacing, again.fingerprint) == (
+        first.ends,
+        first.spacing,
+        first.fingerprint,
+    )
     assert make("cycle", 2).fingerprint != first.fingerprint
 
 
@@ -121,9 +142,13 @@ def test_what_cannot_be_simulated_is_refused():
         with pytest.raises(ArgumentError, match="`betas` must be"):
             EstimateLaw.simulate(network, constants, betas=betas)
     for wrong in ({"configurations": 0}, {"noises": 2.5}):
-        with pytest.raises(ArgumentError, match=r"`(configurations|noises)` must be a whole number"):
+        with pytest.raises(
+            ArgumentError, match=r"`(configurations|noises)` must be a whole number"
+        ):
             EstimateLaw.simulate(network, constants, **wrong)
-    unbounded = EstimateLaw.simulate(network, constants, None, span=(0, 1), points=4, rng=0, **QUICK)
+    unbounded = EstimateLaw.simulate(
+        network, constants, None, span=(0, 1), points=4, rng=0, **QUICK
+    )
     assert unbounded.ends == (0.0, float("inf"))
 
 

@@ -78,7 +78,10 @@ def test_a_field_that_vanishes_has_the_constants_of_no_field():
     assert nearly.sech_slope == pytest.approx(1, rel=1e-10)
     for seed in range(3):
         J = random_coupling(seed, True)
-        with_field, without = perturbation_constants(J, 1.0, field=nearly), perturbation_constants(J, 1.0)
+        with_field, without = (
+            perturbation_constants(J, 1.0, field=nearly),
+            perturbation_constants(J, 1.0),
+        )
         assert with_field.noise_scale == pytest.approx(without.noise_scale, rel=1e-6)
         assert with_field.curvature == pytest.approx(without.curvature, rel=1e-3)
 
@@ -109,10 +112,15 @@ def test_no_flip_exceeds_sensitivity_or_slope_ratio_with_a_field(field):
     couplings += [random_coupling(seed, seed % 2 == 1) for seed in range(3)]
     couplings.append(sparse.csr_array(-matrix(nx.star_graph(4))))
     shares = [largest_shares(J, field, np.array([0.1, 1.0, 4.0]), BETAS[::2]) for J in couplings]
-    moved, ratios = max(share for share, _ in shares), np.max([ratio for _, ratio in shares], axis=0)
+    moved, ratios = (
+        max(share for share, _ in shares),
+        np.max([ratio for _, ratio in shares], axis=0),
+    )
     assert moved <= 1 + 1e-9
     assert (ratios <= 1 + 1e-9).all()
-    assert moved > (0.7 if field.center else 0.999)  # the bound is attained where no offset widens it
+    assert moved > (
+        0.7 if field.center else 0.999
+    )  # the bound is attained where no offset widens it
     assert ratios.max() > 0.7
 
 
@@ -129,7 +137,9 @@ def test_no_flip_exceeds_sensitivity_or_slope_ratio_on_many_networks_with_a_fiel
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("field", [FIELDS[0], FIELDS[2], FIELDS[4]], ids=str)
-def test_the_computed_mechanism_keeps_epsilon_between_all_neighbors_with_a_field(name, field, coarse):
+def test_the_computed_mechanism_keeps_epsilon_between_all_neighbors_with_a_field(
+    name, field, coarse
+):
     J = SMALL[name]
     constants = perturbation_constants(J, 1.5, field=field)
     laws = exact_laws(J, constants, (-3.0, 3.0), field)
@@ -236,7 +246,9 @@ def test_the_printed_estimate_says_which_field_it_rests_on():
         (0.25, "field of 0.25 nats"),
     ]:
         network = IsingNetwork.from_graph(nx.cycle_graph(60), field=field)
-        estimate = ObjectivePerturbation(epsilon=5.0).release(network, np.repeat([1, -1], 30), rng=1)
+        estimate = ObjectivePerturbation(epsilon=5.0).release(
+            network, np.repeat([1, -1], 30), rng=1
+        )
         assert said in repr(estimate)
         assert any(said in sentence for sentence in estimate.assumptions)
         assert ("no external field" in repr(network)) == (field is None)
@@ -261,7 +273,9 @@ def test_an_interval_says_which_field_it_rests_on_and_that_its_estimate_is_a_bou
     assert "Ising model, this field" in rows["told"]["note"]
     assert rows["held"]["status"] in ("doubtful", "not trusted")
     assert "estimate at the upper bound" in rows["held"]["note"]
-    assert rows["free"]["status"] == "model" or "limit at the end of the span" in rows["free"]["note"]
+    assert (
+        rows["free"]["status"] == "model" or "limit at the end of the span" in rows["free"]["note"]
+    )
 
 
 def test_a_row_of_an_interval_shows_its_numbers_on_a_screen_of_80_columns():
@@ -271,7 +285,10 @@ def test_a_row_of_an_interval_shows_its_numbers_on_a_screen_of_80_columns():
     )
     quick = {"betas": [-1.0, 0.0, 1.0], "configurations": 60, "burn_in": 60, "progress": False}
     frame = estimate.interval(rng=2, **quick)
-    assert frame[["status", "note"]].iloc[0].tolist() == ["model", "simulated; Ising model, no field"]
+    assert frame[["status", "note"]].iloc[0].tolist() == [
+        "model",
+        "simulated; Ising model, no field",
+    ]
     with pd.option_context("display.width", 80, "display.max_columns", 0):
         shown = repr(frame).splitlines()[0].split()
     assert shown == ["estimate", "lower", "upper", "status", "note"]
@@ -291,7 +308,9 @@ def test_shares_and_calibrations_that_a_field_does_not_have_are_refused():
         ExternalField(0.0, 1.5)
     network = IsingNetwork.from_graph(nx.path_graph(4), field=0.1)
     with pytest.raises(ArgumentError, match="`calibration` must be 'tight'"):
-        ObjectivePerturbation(epsilon=1.0, calibration="paper").release(network, [1, 1, -1, 1], rng=1)
+        ObjectivePerturbation(epsilon=1.0, calibration="paper").release(
+            network, [1, 1, -1, 1], rng=1
+        )
 
 
 def disassortative(seed=1):
@@ -328,6 +347,10 @@ def test_neighbors_who_differ_have_a_negative_estimate_and_one_at_a_bound_is_tol
     with pytest.warns(ConsistencyWarning, match="at the upper bound"):
         held = ObjectivePerturbation(epsilon=5.0, bounds=(-9, -4)).release(network, spins, rng=1)
     assert held.status is EstimateStatus.UPPER
-    with warnings.catch_warnings(record=True):  # the budget is spent: no filter may cost the release
+    with warnings.catch_warnings(
+        record=True
+    ):  # the budget is spent: no filter may cost the release
         warnings.simplefilter("error")
-        assert ObjectivePerturbation(epsilon=5.0, bounds=None).release(network, spins, rng=1).at_bound
+        assert (
+            ObjectivePerturbation(epsilon=5.0, bounds=None).release(network, spins, rng=1).at_bound
+        )

@@ -42,7 +42,9 @@ def test_both_compiled_loops_draw_the_same_from_the_same_random_numbers():
     unit = IsingNetwork.from_graph(graph, "mean-degree")
     J = unit.coupling.toarray()
     a, b = next(iter(graph.edges))
-    J[a, b] = J[b, a] = np.nextafter(J[a, b], 1)  # couplings of two sizes, one unit in the last place apart
+    J[a, b] = J[b, a] = np.nextafter(
+        J[a, b], 1
+    )  # couplings of two sizes, one unit in the last place apart
     general = IsingNetwork.from_matrix(J)
     assert unit.unit_coupling is not None
     assert general.unit_coupling is None
@@ -123,7 +125,9 @@ def test_both_diagnostics_are_arvizs_and_the_effective_size_is_that_of_the_theor
         assert ess == pytest.approx(float(az.ess(noted.T, method="mean")), rel=1e-12)
         assert rhat == pytest.approx(float(az.rhat(noted.T, method="split")), rel=1e-12)
     long = autoregressive(5000, 4, 0.8)
-    assert Mixing(energy=long, order=long).energy_ess == pytest.approx(long.size * 0.2 / 1.8, rel=0.2)
+    assert Mixing(energy=long, order=long).energy_ess == pytest.approx(
+        long.size * 0.2 / 1.8, rel=0.2
+    )
 
 
 def test_split_rhat_sees_chains_apart_and_trends_and_takes_constants():

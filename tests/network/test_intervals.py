@@ -25,7 +25,9 @@ def ends(*arguments: Any) -> tuple[float, float]:
 
 
 def test_a_law_that_moves_with_beta_gives_the_textbook_interval():
-    assert ends(normal_law(), 1.3, 0.9) == pytest.approx((1.3 - 0.3 * 1.6449, 1.3 + 0.3 * 1.6449), abs=2e-3)
+    assert ends(normal_law(), 1.3, 0.9) == pytest.approx(
+        (1.3 - 0.3 * 1.6449, 1.3 + 0.3 * 1.6449), abs=2e-3
+    )
 
 
 def test_an_asymmetric_law_is_inverted_and_not_mirrored():
@@ -66,7 +68,9 @@ def test_a_tail_that_an_end_of_the_range_takes_goes_to_the_other_side():
 
 
 def test_a_law_between_two_likely_ends_accepts_both():
-    law = written_law(lambda beta, u: np.where(u < 0.4, -9, np.where(u > 0.6, 9, u)), [0.0, 1.0], (0.0, 1.0))
+    law = written_law(
+        lambda beta, u: np.where(u < 0.4, -9, np.where(u > 0.6, 9, u)), [0.0, 1.0], (0.0, 1.0)
+    )
     for value in (0.0, 0.5, 1.0):
         assert ends(law, value) == (0.0, 1.0)
 
@@ -169,9 +173,13 @@ def test_a_law_that_was_made_is_kept_whatever_its_settings(tmp_path):
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
 def test_an_interval_on_a_simulation_that_has_not_mixed_there_is_doubtful():
     ring = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
-    estimate = ObjectivePerturbation(epsilon=2.0, bounds=(0, 2)).release(ring, np.repeat([1, -1], 30), rng=1)
+    estimate = ObjectivePerturbation(epsilon=2.0, bounds=(0, 2)).release(
+        ring, np.repeat([1, -1], 30), rng=1
+    )
     law = estimate.law(rng=1, points=6, configurations=200)
-    found = estimate.interval(law=dataclasses.replace(law, rhat=np.ones_like(law.betas))).loc["beta"]
+    found = estimate.interval(law=dataclasses.replace(law, rhat=np.ones_like(law.betas))).loc[
+        "beta"
+    ]
     inside = np.searchsorted(law.betas, found["lower"], side="right") - 1
     for place in range(law.betas.size):
         rhat = np.ones_like(law.betas)

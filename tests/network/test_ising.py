@@ -8,11 +8,19 @@ import pytest
 from scipy import sparse
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError, UndeclaredStateError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    DataError,
+    DeclarationWarning,
+    ModelError,
+    UndeclaredStateError,
+)
 from bayesprivmrf.network import IsingNetwork
 
 PAIRS = [("d", "a"), ("a", "c"), ("c", "d"), ("c", "b")]
-DENSE = np.array([[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]], dtype=float)  # order d, a, c, b
+DENSE = np.array(
+    [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]], dtype=float
+)  # order d, a, c, b
 
 
 def directed() -> nx.DiGraph:
@@ -190,7 +198,9 @@ def test_outcomes_are_read_in_node_order(outcomes):
 def test_any_two_labels_may_be_declared_as_the_states():
     np.testing.assert_array_equal(THREE.spins(["yes", "no", "yes"], "yes", "no"), [1, -1, 1])
     np.testing.assert_array_equal(THREE.spins([1, 0, 0], 1, 0), [1, -1, -1])
-    np.testing.assert_array_equal(THREE.spins(np.array([True, False, False]), True, False), [1, -1, -1])
+    np.testing.assert_array_equal(
+        THREE.spins(np.array([True, False, False]), True, False), [1, -1, -1]
+    )
 
 
 @pytest.mark.parametrize(

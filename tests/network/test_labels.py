@@ -13,7 +13,9 @@ from bayesprivmrf.mechanisms import ObjectivePerturbation
 from bayesprivmrf.network import IsingNetwork, PseudoLikelihood
 
 NAMES = ["ann", "bob", "cas", "dan"]
-J = pd.DataFrame([[0, 1, 2, 0], [1, 0, 0, 3], [2, 0, 0, 4], [0, 3, 4, 0.0]], index=NAMES, columns=NAMES)
+J = pd.DataFrame(
+    [[0, 1, 2, 0], [1, 0, 0, 3], [2, 0, 0, 4], [0, 3, 4, 0.0]], index=NAMES, columns=NAMES
+)
 ROWS, COLUMNS = ["cas", "ann", "dan", "bob"], ["dan", "bob", "ann", "cas"]
 
 
@@ -38,7 +40,9 @@ def test_labeled_matrices_keep_their_nodes_whatever_the_order_of_rows_and_column
 
 def test_nodes_that_are_tuples_are_levels_of_a_labeled_matrix():
     pairs = pd.MultiIndex.from_tuples([("s", 1), ("s", 2), ("t", 1), ("t", 2)])
-    network = IsingNetwork.from_matrix(J.set_axis(pairs, axis=0).set_axis(pairs, axis=1).loc[:, pairs[::-1]])
+    network = IsingNetwork.from_matrix(
+        J.set_axis(pairs, axis=0).set_axis(pairs, axis=1).loc[:, pairs[::-1]]
+    )
     assert network.nodes == tuple(pairs)
     np.testing.assert_array_equal(network.coupling.toarray(), J)
     assert network.spins(pd.Series([1, -1, -1, 1], index=pairs)[::-1]).tolist() == [1, -1, -1, 1]
@@ -58,7 +62,12 @@ def test_an_adjacency_matrix_of_three_nodes_is_no_table_of_edges():
         (J.loc[["ann", "ann", "bob", "cas"]], None, ModelError, "must not repeat"),
         (J.loc[NAMES[:3]], None, ModelError, "got 'dan'"),
         (J, ["ann", "bob", "cas", "eve"], ModelError, "got 'dan'"),
-        (J.set_axis(range(4), axis=0).set_axis(range(4), axis=1), [1, 0, 3, 5], ModelError, "numbers from 0"),
+        (
+            J.set_axis(range(4), axis=0).set_axis(range(4), axis=1),
+            [1, 0, 3, 5],
+            ModelError,
+            "numbers from 0",
+        ),
         (np.ma.masked_equal(J.to_numpy(), 4), None, ArgumentError, "masked"),
     ],
 )
@@ -74,14 +83,20 @@ def test_numbers_that_pandas_counts_rows_by_are_nodes_where_nodes_have_such_name
     np.testing.assert_array_equal(IsingNetwork.from_matrix(bare, NAMES).coupling.toarray(), J)
 
 
-EDGES = pd.DataFrame({"source": ["a", "b"], "target": ["b", "c"], "weight": [2.0, 3.0], "year": [1, 2]})
+EDGES = pd.DataFrame(
+    {"source": ["a", "b"], "target": ["b", "c"], "weight": [2.0, 3.0], "year": [1, 2]}
+)
 TRIPLES = [("a", "b", 2.0), ("b", "c", 3.0)]
 PATH = np.array([[0, 2.0, 0], [2.0, 0, 3.0], [0, 3.0, 0]])
 WEIGHTED = {
     "columns by name": EDGES[["year", "weight", "target", "source"]],
     "polars": pl.from_pandas(EDGES),
-    "three columns": EDGES[["source", "target", "weight"]].rename(columns={"source": "u", "target": "v"}),
-    "weights first": EDGES[["weight", "source", "target"]].rename(columns={"source": "u", "target": "v"}),
+    "three columns": EDGES[["source", "target", "weight"]].rename(
+        columns={"source": "u", "target": "v"}
+    ),
+    "weights first": EDGES[["weight", "source", "target"]].rename(
+        columns={"source": "u", "target": "v"}
+    ),
     "numbered columns": pd.DataFrame(TRIPLES),
     "fields": np.array(TRIPLES, dtype=[("source", "U1"), ("target", "U1"), ("weight", float)]),
     "triples": TRIPLES,
@@ -98,19 +113,29 @@ def test_weights_of_every_form_are_read_by_name_or_ignored_or_refused(form):
     nodes = None if form in ("array", "sparse") else list("abc")
     read = IsingNetwork.from_graph
     np.testing.assert_array_equal(read(graph, nodes=nodes).coupling.toarray(), PATH)
-    np.testing.assert_array_equal(read(graph, nodes=nodes, weight=None).coupling.toarray(), PATH != 0)
+    np.testing.assert_array_equal(
+        read(graph, nodes=nodes, weight=None).coupling.toarray(), PATH != 0
+    )
     with pytest.raises(ModelError, match=r"(?s)weight.*nonsense|two columns of nodes"):
         read(graph, nodes=nodes, weight="nonsense")
     if form == "polars":
-        np.testing.assert_array_equal(read(graph, nodes=nodes, weight="year").coupling.data, [1, 1, 2, 2])
+        np.testing.assert_array_equal(
+            read(graph, nodes=nodes, weight="year").coupling.data, [1, 1, 2, 2]
+        )
 
 
 @pytest.mark.parametrize(
     ("graph", "message"),
     [
-        (EDGES[["source", "target", "year"]], "got 'weight'; name that of the weights, or pass None"),
+        (
+            EDGES[["source", "target", "year"]],
+            "got 'weight'; name that of the weights, or pass None",
+        ),
         (EDGES[["source", "weight"]], "two columns of nodes"),
-        (EDGES.rename(columns={"source": "u"}), "two columns of nodes.*or select the columns of the nodes"),
+        (
+            EDGES.rename(columns={"source": "u"}),
+            "two columns of nodes.*or select the columns of the nodes",
+        ),
         (pd.DataFrame([[0, 1, 2], [1, 0, 0], [2, 0, 0]]), "an adjacency matrix"),
         ({("a", "b"): 2.0}, "which a mapping is not"),
         ([{"source": "a", "target": "b"}], "a mapping or text"),
@@ -132,7 +157,10 @@ def test_outcomes_are_aligned_by_node():
     mechanism = ObjectivePerturbation(epsilon=5.0)
     first, second = (mechanism.release(network, each, rng=1).estimate for each in (answers, wanted))
     assert first == second
-    for refused in (lambda: network.energy(answers), lambda: PseudoLikelihood.from_fields(answers, wanted)):
+    for refused in (
+        lambda: network.energy(answers),
+        lambda: PseudoLikelihood.from_fields(answers, wanted),
+    ):
         with pytest.raises(DataError, match="plain array"):
             refused()
 

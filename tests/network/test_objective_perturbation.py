@@ -49,7 +49,9 @@ def awkward_network():
 
 
 def random_network(seed=0, n=200, degree=6):
-    return IsingNetwork.from_graph(nx.gnm_random_graph(n, n * degree // 2, seed=seed), "mean-degree")
+    return IsingNetwork.from_graph(
+        nx.gnm_random_graph(n, n * degree // 2, seed=seed), "mean-degree"
+    )
 
 
 def draws(network, beta, seed, sweeps=60):
@@ -63,12 +65,16 @@ def draws(network, beta, seed, sweeps=60):
 
 def root(network, spins, curvature, noise):
     m = network.local_fields(spins)
-    return brentq(lambda a: m @ (spins - np.tanh(a * m)) - curvature * a - noise, -1e4, 1e4, xtol=1e-13)
+    return brentq(
+        lambda a: m @ (spins - np.tanh(a * m)) - curvature * a - noise, -1e4, 1e4, xtol=1e-13
+    )
 
 
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
-def test_the_release_is_the_root_of_the_perturbed_score_to_the_nearest_point_of_the_grid(calibration, delta):
+def test_the_release_is_the_root_of_the_perturbed_score_to_the_nearest_point_of_the_grid(
+    calibration, delta
+):
     for network in (random_network(), awkward_network()):
         constants = perturbation_constants(network.coupling, 3.0, delta, calibration)
         estimator = PerturbedEstimator.of(network.coupling, constants, (-30.0, 30.0))
@@ -130,7 +136,9 @@ def test_no_root_above_zero_gives_zero_and_no_upper_bound_cuts_nothing():
     beyond = int(1e6 * constants.noise.scale)
     assert score.estimates([beyond])[0] == 0.0
     assert score.estimates([-beyond])[0] > 1e4
-    held = PerturbedEstimator.of(network.coupling, constants, (0.3, 1.2)).score(draws(network, 0.5, 3))
+    held = PerturbedEstimator.of(network.coupling, constants, (0.3, 1.2)).score(
+        draws(network, 0.5, 3)
+    )
     released = held.estimates([beyond, -beyond])
     assert 0.3 <= released[0] < 0.3 + constants.grid
     assert 1.2 - constants.grid < released[1] <= 1.2
@@ -151,7 +159,9 @@ def test_negative_beta_and_negative_couplings_are_estimated():
 def test_the_estimate_does_not_depend_on_which_state_is_called_positive_nor_on_the_order():
     network = awkward_network()
     states = dict(zip(NODES, ["yes", "no", "yes", "yes", "no", "no", "yes"], strict=True))
-    one = ObjectivePerturbation(epsilon=9.0, positive="yes", negative="no").release(network, states, rng=2)
+    one = ObjectivePerturbation(epsilon=9.0, positive="yes", negative="no").release(
+        network, states, rng=2
+    )
     other = ObjectivePerturbation(epsilon=9.0, positive="no", negative="yes").release(
         network, dict(reversed(states.items())), rng=2
     )
@@ -163,7 +173,14 @@ def test_a_release_holds_one_number_that_depends_on_the_outcomes():
     mechanism = ObjectivePerturbation(epsilon=1.0)
     first, second = (mechanism.release(network, draws(network, b, 6), rng=1) for b in (0.0, 0.9))
     fields = [f.name for f in dataclasses.fields(first)]
-    assert fields == ["inverse_temperature", "network", "bounds", "constants", "guarantee", "provenance"]
+    assert fields == [
+        "inverse_temperature",
+        "network",
+        "bounds",
+        "constants",
+        "guarantee",
+        "provenance",
+    ]
     for name in fields[1:]:
         assert getattr(first, name) == getattr(second, name)
     assert first.inverse_temperature != second.inverse_temperature
@@ -186,7 +203,9 @@ def test_the_guarantee_names_the_unit_and_the_release_says_so():
     network = random_network(7)
     spins = draws(network, 0.5, 8)
     pure = ObjectivePerturbation(epsilon=2.0).release(network, spins)
-    assert pure.guarantee == PrivacyGuarantee(epsilon=2.0, adjacency="replace-one", unit="node's outcome")
+    assert pure.guarantee == PrivacyGuarantee(
+        epsilon=2.0, adjacency="replace-one", unit="node's outcome"
+    )
     assert isinstance(pure.constants.noise, DiscreteLaplace)
     for text in (repr(pure), html_of(pure)):
         assert "one node&#x27;s outcome" in text or "one node's outcome" in text
@@ -218,7 +237,10 @@ def test_the_ledger_is_charged_once_and_never_for_what_is_refused():
 
 def test_a_preview_tells_both_parts_of_the_budget_and_what_they_do_to_beta():
     network = random_network(8)
-    for mechanism in (ObjectivePerturbation(epsilon=2.0), ObjectivePerturbation(epsilon=2.0, delta=1e-3)):
+    for mechanism in (
+        ObjectivePerturbation(epsilon=2.0),
+        ObjectivePerturbation(epsilon=2.0, delta=1e-3),
+    ):
         told = mechanism.preview(network).set_index("step")
         constants = mechanism.release(network, draws(network, 0.5, 8), rng=1).constants
         assert told["epsilon"].sum() == pytest.approx(2.0, rel=1e-12)
@@ -231,7 +253,9 @@ def test_a_preview_tells_both_parts_of_the_budget_and_what_they_do_to_beta():
 def test_a_saved_estimate_comes_back_whole(tmp_path):
     for network, bounds in ((awkward_network(), (-1, 4)), (random_network(9), None)):
         spins = draws(network, 0.5, 9)
-        given = ObjectivePerturbation(epsilon=2.0, delta=1e-3, bounds=bounds).release(network, spins, rng=3)
+        given = ObjectivePerturbation(epsilon=2.0, delta=1e-3, bounds=bounds).release(
+            network, spins, rng=3
+        )
         given.save(tmp_path / "r", overwrite=True)
         back = load_release(tmp_path / "r")
         assert isinstance(back, NetworkEstimate)
@@ -242,7 +266,8 @@ def test_a_saved_estimate_comes_back_whole(tmp_path):
         assert repr(back) == repr(given)
         noise = noise_source(1).add(np.zeros(9, dtype=np.int64), given.constants.noise)
         assert np.array_equal(
-            back.estimator().score(spins).estimates(noise), given.estimator().score(spins).estimates(noise)
+            back.estimator().score(spins).estimates(noise),
+            given.estimator().score(spins).estimates(noise),
         )
 
 
@@ -255,9 +280,13 @@ def test_a_guarantee_that_promises_less_loss_than_there_is_is_refused():
     ):
         with pytest.raises(PrivacyError, match="must cover the budget"):
             dataclasses.replace(given, guarantee=guarantee)
-    gaussian = ObjectivePerturbation(epsilon=2.0, delta=1e-3).release(network, draws(network, 0.5, 9), rng=3)
+    gaussian = ObjectivePerturbation(epsilon=2.0, delta=1e-3).release(
+        network, draws(network, 0.5, 9), rng=3
+    )
     with pytest.raises(PrivacyError, match="must cover the budget"):
-        dataclasses.replace(gaussian, guarantee=given.guarantee)  # Gaussian noise keeps no pure promise
+        dataclasses.replace(
+            gaussian, guarantee=given.guarantee
+        )  # Gaussian noise keeps no pure promise
 
 
 @pytest.mark.parametrize(
@@ -310,9 +339,15 @@ def test_bounds_too_far_out_for_an_exact_grid_are_refused_before_anything_is_spe
     network = IsingNetwork.from_graph(nx.path_graph(3))
     for bounds in ((0.0, 1e18), (-1e18, 1.0), (-1e300, 1e300)):
         with pytest.raises(ArgumentError, match="not exact beyond"):
-            ObjectivePerturbation(epsilon=1.0, bounds=bounds).release(network, [1, 1, -1], ledger=Book())
-    far = ObjectivePerturbation(epsilon=1.0, bounds=(-1e12, 1e12)).release(network, [1, 1, -1], rng=0)
-    near = ObjectivePerturbation(epsilon=1.0, bounds=(-1e3, 1e3)).release(network, [1, 1, -1], rng=0)
+            ObjectivePerturbation(epsilon=1.0, bounds=bounds).release(
+                network, [1, 1, -1], ledger=Book()
+            )
+    far = ObjectivePerturbation(epsilon=1.0, bounds=(-1e12, 1e12)).release(
+        network, [1, 1, -1], rng=0
+    )
+    near = ObjectivePerturbation(epsilon=1.0, bounds=(-1e3, 1e3)).release(
+        network, [1, 1, -1], rng=0
+    )
     assert far.inverse_temperature == near.inverse_temperature
 
 
@@ -367,7 +402,10 @@ def test_a_network_without_some_nodes_is_released_with_its_own_constants_and_not
     estimate = mechanism.release(among, answers, rng=5)
     assert estimate.constants == perturbation_constants(by_hand.coupling, 2.0)
     assert estimate.constants != perturbation_constants(network.coupling, 2.0)
-    assert estimate.inverse_temperature == mechanism.release(by_hand, answers, rng=5).inverse_temperature
+    assert (
+        estimate.inverse_temperature
+        == mechanism.release(by_hand, answers, rng=5).inverse_temperature
+    )
     assert estimate.network.nodes == among.nodes
 
 
@@ -428,8 +466,12 @@ def test_a_subnetwork_needs_known_nodes_of_which_two_are_coupled():
 
 def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_none():
     spins = np.ones(401, dtype=int)
-    with pytest.warns(ConsistencyWarning, match="does not promise that the estimate comes near beta"):
-        ObjectivePerturbation(epsilon=1.0).release(IsingNetwork.from_graph(nx.star_graph(400)), spins, rng=0)
+    with pytest.warns(
+        ConsistencyWarning, match="does not promise that the estimate comes near beta"
+    ):
+        ObjectivePerturbation(epsilon=1.0).release(
+            IsingNetwork.from_graph(nx.star_graph(400)), spins, rng=0
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for graph in (
@@ -439,7 +481,9 @@ def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_no
         ):
             for coupling in ("raw", "mean-degree", "degree-normalised"):
                 network = IsingNetwork.from_graph(graph, coupling)
-                ObjectivePerturbation(epsilon=1.0).release(network, np.ones(len(network), dtype=int), rng=0)
+                ObjectivePerturbation(epsilon=1.0).release(
+                    network, np.ones(len(network), dtype=int), rng=0
+                )
 
 
 def test_two_outcomes_that_are_neighbors_give_the_same_set_of_possible_estimates():
@@ -448,7 +492,9 @@ def test_two_outcomes_that_are_neighbors_give_the_same_set_of_possible_estimates
     constants = ObjectivePerturbation(epsilon=50.0).release(network, [1, 1, 1, 1], rng=1).constants
     estimator = PerturbedEstimator.of(network.coupling, constants, (0, 1))
     noise = noise_source(11).add(np.zeros(20_000, dtype=np.int64), constants.noise)
-    reached = [set(estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])]
+    reached = [
+        set(estimator.score(np.array(s)).positions(noise)) for s in ([1, 1, 1, -1], [1, 1, 1, 1])
+    ]
     grid = set(range(estimator.low, estimator.high + 1))
     assert reached[0] <= grid
     assert reached[1] <= grid
@@ -482,7 +528,9 @@ def audited(claim, constants, network, spins, hub, runs=100_000, seed=77, delta=
     source = noise_source(rng)
 
     def sampler(score):
-        return lambda size: score.estimates(source.add(np.zeros(size, dtype=np.int64), constants.noise))
+        return lambda size: score.estimates(
+            source.add(np.zeros(size, dtype=np.int64), constants.noise)
+        )
 
     promise = claim
     if not callable(claim):
@@ -507,7 +555,9 @@ def test_the_gadget_spends_the_whole_share_of_the_noise(worst_case):
     position = round(objective_perturbation.TANH_SLOPE / (1 - 1 / 8) / constants.grid)
     here, moved = (score.at(position) for score in scores)
     assert 0.998 < abs(here - moved) / constants.sensitivity <= 1
-    assert -0.2 * constants.sensitivity < max(here, moved) <= 0  # "above" differs by the full factor
+    assert (
+        -0.2 * constants.sensitivity < max(here, moved) <= 0
+    )  # "above" differs by the full factor
 
 
 def test_an_audit_passes_the_tight_noise_and_catches_less_of_it(worst_case):
@@ -526,13 +576,13 @@ def test_an_audit_catches_a_twin_that_forgets_the_tanh_term(worst_case):
     scale = constants.noise.scale * 4 / (4 + 2 * objective_perturbation.TANH_SLOPE)
     forgetful = dataclasses.replace(constants, noise=DiscreteLaplace(scale))
     assert audited(constants.epsilon_noise, forgetful, network, spins, hub).is_violated
-    assert audited(2.0, forgetful, network, spins, hub).is_violated  # the whole budget, not only the share
+    assert audited(
+        2.0, forgetful, network, spins, hub
+    ).is_violated  # the whole budget, not only the share
 
 
 DELTA = 0.02  # so large that a tail of that probability is met often
-GAUSSIAN_PAIRS = (
-    104  # the lower score is 1.4 sensitivities above 0: near the cut at which Gaussian tails differ most
-)
+GAUSSIAN_PAIRS = 104  # the lower score is 1.4 sensitivities above 0: near the cut at which Gaussian tails differ most
 
 
 @pytest.fixture(scope="module")
@@ -568,9 +618,13 @@ def test_an_audit_holds_gaussian_noise_against_its_exact_curve(gaussian_case):
     for seed in (77, 78, 79):
         settings = {"delta": DELTA, "seed": seed}
         assert not audited(curve, constants, network, spins, hub, **settings).is_violated
-        assert audited(curve, less_gaussian(constants, 0.85), network, spins, hub, **settings).is_violated
+        assert audited(
+            curve, less_gaussian(constants, 0.85), network, spins, hub, **settings
+        ).is_violated
         forgetful = less_gaussian(constants, 4 / (4 + 2 * objective_perturbation.TANH_SLOPE))
-        assert audited(2.0, forgetful, network, spins, hub, **settings).is_violated  # the whole budget
+        assert audited(
+            2.0, forgetful, network, spins, hub, **settings
+        ).is_violated  # the whole budget
 
 
 @pytest.mark.slow
@@ -579,7 +633,9 @@ def test_an_audit_with_many_runs_passes_both_calibrations(epsilon):
     network, spins, hub = gadget_network(PAIRS)
     for calibration in ("tight", "paper"):
         constants = perturbation_constants(network.coupling, epsilon, 0.0, calibration)
-        assert not audited(constants.epsilon_noise, constants, network, spins, hub, runs=400_000).is_violated
+        assert not audited(
+            constants.epsilon_noise, constants, network, spins, hub, runs=400_000
+        ).is_violated
 
 
 def test_the_split_is_sparse_friendly():

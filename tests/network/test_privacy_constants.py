@@ -32,7 +32,9 @@ def matrix(graph):
 
 def connected(sizes):
     return [
-        g for g in nx.graph_atlas_g() if len(g) in sizes and g.number_of_edges() > 0 and nx.is_connected(g)
+        g
+        for g in nx.graph_atlas_g()
+        if len(g) in sizes and g.number_of_edges() > 0 and nx.is_connected(g)
     ]
 
 
@@ -87,12 +89,18 @@ def largest_slope_ratio(J, curvature, betas=BETAS):
 
 def test_the_tanh_slope_is_the_root_and_bounds_every_slope():
     assert math.isclose(
-        objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE), 1, rel_tol=1e-14
+        objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE),
+        1,
+        rel_tol=1e-14,
     )
-    assert objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE) >= 1  # rounded up
+    assert (
+        objective_perturbation.TANH_SLOPE * math.tanh(objective_perturbation.TANH_SLOPE) >= 1
+    )  # rounded up
     t = np.linspace(0, 40, 400_001)
     slopes = np.tanh(t) + t / np.cosh(t) ** 2
-    assert objective_perturbation.TANH_SLOPE - 1e-9 < slopes.max() <= objective_perturbation.TANH_SLOPE
+    assert (
+        objective_perturbation.TANH_SLOPE - 1e-9 < slopes.max() <= objective_perturbation.TANH_SLOPE
+    )
 
 
 def test_no_flip_moves_the_score_beyond_its_sensitivity_on_any_connected_graph_of_six_nodes():
@@ -124,7 +132,9 @@ def test_no_flip_exceeds_sensitivity_or_slope_ratio_on_many_weighted_graphs(sign
         norms = CouplingNorms.of(J)
         assert largest_move(J) <= norms.sensitivity * objective_perturbation.SAFETY
         for epsilon in (0.05, 0.4, 2.0):
-            ratio = largest_slope_ratio(J, objective_perturbation.least_curvature(norms, epsilon), BETAS[::3])
+            ratio = largest_slope_ratio(
+                J, objective_perturbation.least_curvature(norms, epsilon), BETAS[::3]
+            )
             assert ratio <= math.exp(epsilon)
 
 
@@ -166,7 +176,9 @@ def test_the_sensitivity_by_its_formula_node_by_node():
 
 def test_a_gadget_attains_the_sensitivity():
     J, s = gadget(5)
-    assert largest_move(J, np.linspace(1, 2, 41)) > 0.99 * (4 + 2 * objective_perturbation.TANH_SLOPE)
+    assert largest_move(J, np.linspace(1, 2, 41)) > 0.99 * (
+        4 + 2 * objective_perturbation.TANH_SLOPE
+    )
     J, s = gadget(40)
     flipped = s.copy()
     flipped[0] = -1
@@ -212,7 +224,9 @@ def test_each_constant_is_one_bound_or_the_other_whichever_is_smaller():
     for epsilon in (0.01, 0.3, 2.0, 9.0):
         linear = 4 * (J * (D - J.T).T).sum(axis=0) / np.expm1(epsilon)
         expected = np.minimum(w2 / np.sinh(epsilon / 2) ** 2, linear).max()
-        assert objective_perturbation.least_curvature(norms, epsilon) == pytest.approx(expected, rel=1e-9)
+        assert objective_perturbation.least_curvature(norms, epsilon) == pytest.approx(
+            expected, rel=1e-9
+        )
         assert objective_perturbation.least_curvature(norms, epsilon) >= expected
 
 
@@ -288,13 +302,15 @@ def test_the_two_sided_delta_is_its_integral(epsilon, multiple):
         )
 
     start = max(epsilon * multiple**2 - 0.5, 0.0)
-    area, error = integrate.quad(excess, start, start + 12 * multiple, epsabs=0, epsrel=1e-9, limit=200)
+    area, error = integrate.quad(
+        excess, start, start + 12 * multiple, epsabs=0, epsrel=1e-9, limit=200
+    )
     assert objective_perturbation.two_sided_delta(multiple, epsilon) == pytest.approx(
         2 * area, rel=1e-6, abs=10 * error
     )
-    one_sided = stats.norm.cdf(0.5 / multiple - epsilon * multiple) - math.exp(epsilon) * stats.norm.cdf(
-        -0.5 / multiple - epsilon * multiple
-    )
+    one_sided = stats.norm.cdf(0.5 / multiple - epsilon * multiple) - math.exp(
+        epsilon
+    ) * stats.norm.cdf(-0.5 / multiple - epsilon * multiple)
     assert objective_perturbation.two_sided_delta(multiple, epsilon) <= 2 * one_sided * (1 + 1e-9)
 
 
@@ -305,7 +321,11 @@ def test_the_two_sided_delta_is_rounded_up_where_two_tails_nearly_cancel(epsilon
     start = max(epsilon * multiple - 0.5 / multiple, 0.0)
     # beyond the start the bracket is a density times one minus an exponential, which cancels nothing
     area, error = integrate.quad(
-        lambda x: stats.norm.pdf(start + x) * -math.expm1(-x / multiple), 0, 12, epsabs=0, epsrel=1e-11
+        lambda x: stats.norm.pdf(start + x) * -math.expm1(-x / multiple),
+        0,
+        12,
+        epsabs=0,
+        epsrel=1e-11,
     )
     exact = 2 * (area + error)
     assert exact <= delta
@@ -338,7 +358,9 @@ def test_the_bound_of_the_discrete_gaussian_tail_holds_and_is_close(scale, sensi
     law = DiscreteGaussian(scale)
     k = np.arange(-int(40 * scale), int(40 * scale) + 1)
     exact = np.maximum(
-        np.exp(law.log_density(k)) - math.exp(epsilon) * np.exp(law.log_density(np.abs(k) + sensitivity)), 0
+        np.exp(law.log_density(k))
+        - math.exp(epsilon) * np.exp(law.log_density(np.abs(k) + sensitivity)),
+        0,
     ).sum()
     bound = score_lattice.discrete_two_sided_delta(scale, sensitivity, epsilon)
     assert exact <= bound <= exact + 5 / scale
@@ -365,7 +387,10 @@ def test_the_chosen_split_is_better_by_its_proxy_than_halves_and_than_a_tenth(de
     norms = CouplingNorms.of(matrix(nx.barabasi_albert_graph(300, 3, seed=1)))
     chosen = objective_perturbation.split_budget(norms, 1.0, delta)
     assert chosen.epsilon_noise + chosen.epsilon_slope == pytest.approx(1.0, abs=1e-15)
-    assert chosen.proxy_error < objective_perturbation.split_budget(norms, 1.0, delta, "paper").proxy_error
+    assert (
+        chosen.proxy_error
+        < objective_perturbation.split_budget(norms, 1.0, delta, "paper").proxy_error
+    )
     assert 0 < chosen.epsilon_slope < 0.9
 
 
@@ -413,14 +438,19 @@ def exact_laws(J, constants, bounds, field=None):
     estimator = PerturbedEstimator.of(J, constants, bounds, field)
     positions = range(estimator.low, estimator.high + 1)
     scores = [
-        [score.at(k) for k in positions[1:]] for score in map(estimator.score, all_outcomes(J.shape[0]))
+        [score.at(k) for k in positions[1:]]
+        for score in map(estimator.score, all_outcomes(J.shape[0]))
     ]
     reach = max(max(map(abs, row)) for row in scores) + int(30 * constants.noise.scale)
     p = np.exp(constants.noise.log_density(np.arange(-reach, reach + 1)))
     laws = []
     for row in scores:
         assert all(a > b for a, b in itertools.pairwise(row))  # the computed score falls strictly
-        edges = [2 * reach + 1, *(score + reach + 1 for score in row), 0]  # position k: at(k+1) < N <= at(k)
+        edges = [
+            2 * reach + 1,
+            *(score + reach + 1 for score in row),
+            0,
+        ]  # position k: at(k+1) < N <= at(k)
         laws.append([p[low:high].sum() for high, low in itertools.pairwise(edges)])
     laws = np.array(laws)
     assert np.allclose(laws.sum(axis=1), 1)
@@ -435,7 +465,9 @@ SMALL = {
     "two pairs and a node": sparse.csr_array(
         sparse.block_diag([matrix(nx.path_graph(2)), 0.3 * matrix(nx.path_graph(2)), [[0.0]]])
     ),
-    "signed triangle": sparse.csr_array(np.array([[0, 1.0, -0.4], [1.0, 0, 0.25], [-0.4, 0.25, 0]])),
+    "signed triangle": sparse.csr_array(
+        np.array([[0, 1.0, -0.4], [1.0, 0, 0.25], [-0.4, 0.25, 0]])
+    ),
 }
 
 
@@ -445,7 +477,9 @@ def test_the_computed_mechanism_keeps_epsilon_between_all_neighbors(name, calibr
     J = SMALL[name]
     constants = perturbation_constants(J, 1.5, 0.0, calibration)
     laws = exact_laws(J, constants, (-4.0, 4.0))
-    assert np.abs(laws - exact_laws(J, constants, (-4.0, 4.0))[::-1]).max() < 1e-12  # all signs turned round
+    assert (
+        np.abs(laws - exact_laws(J, constants, (-4.0, 4.0))[::-1]).max() < 1e-12
+    )  # all signs turned round
     loss = max(np.log(laws / laws[flip]).max() for flip in flips(J.shape[0]))
     assert loss <= 1.5
     assert loss > 0.3  # it is a test of something
@@ -457,7 +491,9 @@ def test_the_computed_gaussian_mechanism_keeps_epsilon_and_delta(name, calibrati
     J = SMALL[name]
     constants = perturbation_constants(J, 1.0, 0.05, calibration)
     laws = exact_laws(J, constants, (-1.0, 3.0))
-    delta = max(np.maximum(laws - math.e * laws[flip], 0).sum(axis=1).max() for flip in flips(J.shape[0]))
+    delta = max(
+        np.maximum(laws - math.e * laws[flip], 0).sum(axis=1).max() for flip in flips(J.shape[0])
+    )
     assert delta <= 0.05
 
 
@@ -465,7 +501,9 @@ def largest_fall_ratio(J, constants):
     """By how much a flip changes the fall of the computed score over one spacing of the grid."""
     estimator = PerturbedEstimator.of(J, constants, (-2.0, 6.0))
     scores = [estimator.score(s) for s in all_outcomes(J.shape[0])]
-    falls = np.array([[s.at(k) - s.at(k + 1) for k in range(estimator.low, estimator.high)] for s in scores])
+    falls = np.array(
+        [[s.at(k) - s.at(k + 1) for k in range(estimator.low, estimator.high)] for s in scores]
+    )
     assert (falls > 0).all()
     return max((falls / falls[flip]).max() for flip in flips(J.shape[0]))
 
@@ -498,4 +536,7 @@ def test_one_outcome_moves_the_computed_score_by_no_more_steps_than_stated(coars
         scores = [estimator.score(s) for s in all_outcomes(J.shape[0])]
         for k in range(estimator.low, estimator.high, 3):
             at = np.array([score.at(k) for score in scores])
-            assert max(np.abs(at - at[flip]).max() for flip in flips(J.shape[0])) <= constants.sensitivity
+            assert (
+                max(np.abs(at - at[flip]).max() for flip in flips(J.shape[0]))
+                <= constants.sensitivity
+            )

@@ -24,7 +24,11 @@ def test_the_maximiser_is_scipys_root_of_the_score(coupling, seed):
     rng = np.random.default_rng(seed)
     network = IsingNetwork.from_graph(nx.gnp_random_graph(60, 0.1, seed=seed), coupling)
     beta = 0.1 if coupling == "raw" else 0.6
-    s = network.sample(beta, 1, rng)[0] if seed % 2 else rng.choice(np.array([-1, 1], dtype=np.int8), 60)
+    s = (
+        network.sample(beta, 1, rng)[0]
+        if seed % 2
+        else rng.choice(np.array([-1, 1], dtype=np.int8), 60)
+    )
     root = brentq(lambda beta: score(network, s, beta), -50, 50, xtol=1e-13)
     assert network.maximum_pseudo_likelihood(s) == pytest.approx(root, abs=1e-10)
     held = network.maximum_pseudo_likelihood(s, bounds=(0.0, math.inf))
@@ -59,7 +63,9 @@ def test_a_root_is_found_exactly_where_one_exists(name):
 
 @pytest.mark.parametrize("bounds", [(0.0, 5.0), (-1.0, 0.25), (0.5, 0.75)])
 def test_no_beta_within_bounds_has_a_larger_pseudo_likelihood(bounds):
-    grid = np.linspace(*bounds, 21)  # it is concave in beta, so that a better one would show beside the best
+    grid = np.linspace(
+        *bounds, 21
+    )  # it is concave in beta, so that a better one would show beside the best
     for network in small_networks().values():
         for s in configurations(len(network)):
             best = network.maximum_pseudo_likelihood(s, bounds)
@@ -95,8 +101,12 @@ def test_score_and_information_are_the_derivatives():
 
 
 @pytest.mark.parametrize("field", [0.0, 0.3, -1.1, ExternalField.from_share(0.15)])
-def test_with_a_field_the_estimate_is_the_root_and_the_pseudo_likelihood_that_of_the_conditionals(field):
-    network = IsingNetwork.from_graph(nx.gnp_random_graph(25, 0.15, seed=3), "mean-degree", field=field)
+def test_with_a_field_the_estimate_is_the_root_and_the_pseudo_likelihood_that_of_the_conditionals(
+    field,
+):
+    network = IsingNetwork.from_graph(
+        nx.gnp_random_graph(25, 0.15, seed=3), "mean-degree", field=field
+    )
     h, c, J = network.field.strength, network.field.center, network.coupling.toarray()
     rng, found = np.random.default_rng(4), []
     for share in (0.2, 0.5, 0.9):
@@ -150,7 +160,9 @@ def test_rounding_of_fields_that_cancel_makes_no_root():
     assert below.against.sum() == 3
 
 
-@pytest.mark.parametrize("bounds", [(1.0, 0.0), (0.0, math.nan), (2.0, 2.0), (0.0,), ("a", "b"), 3.0])
+@pytest.mark.parametrize(
+    "bounds", [(1.0, 0.0), (0.0, math.nan), (2.0, 2.0), (0.0,), ("a", "b"), 3.0]
+)
 def test_bounds_that_are_none_are_refused(bounds):
     with pytest.raises(ArgumentError, match="bounds"):
         small_networks()["tree"].maximum_pseudo_likelihood(np.ones(5), bounds)

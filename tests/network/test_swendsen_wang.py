@@ -85,7 +85,9 @@ def test_a_move_is_that_of_the_definition_and_leaves_the_law(name, beta):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_moves_and_sweeps_in_turn_follow_the_law_of_the_model(name, beta):
     network = NETWORKS[name]
-    draws = network.sample(beta, 12_000, 7, chains=2_000, sweeps=8, burn_in=20, moves="swendsen-wang")
+    draws = network.sample(
+        beta, 12_000, 7, chains=2_000, sweeps=8, burn_in=20, moves="swendsen-wang"
+    )
     assert chi_square(network, beta, draws) > LEVEL
 
 
@@ -96,7 +98,9 @@ def test_each_edge_is_bonded_with_its_own_probability():
     K = rng.permutation(np.geomspace(1e-3, 3.0, len(pairs)))
     signs = rng.choice([-1, 1], len(pairs))
     graph = nx.Graph()
-    graph.add_weighted_edges_from((*pair, k * sign) for pair, k, sign in zip(pairs, K, signs, strict=True))
+    graph.add_weighted_edges_from(
+        (*pair, k * sign) for pair, k, sign in zip(pairs, K, signs, strict=True)
+    )
     network = IsingNetwork.from_graph(graph, nodes=range(400))
     start = np.ones(400, dtype=np.int8)
     for parent, child in nx.bfs_edges(graph, 0):
@@ -112,7 +116,9 @@ def test_each_edge_is_bonded_with_its_own_probability():
 def test_one_seed_gives_one_result_in_blocks_of_chains_and_moves_differ():
     network = IsingNetwork.from_graph(nx.gnp_random_graph(40, 0.2, seed=1), "degree-normalised")
     first = network.sample(1.2, 140, 3, chains=70, moves="swendsen-wang")
-    np.testing.assert_array_equal(first, network.sample(1.2, 140, 3, chains=70, moves="swendsen-wang"))
+    np.testing.assert_array_equal(
+        first, network.sample(1.2, 140, 3, chains=70, moves="swendsen-wang")
+    )
     assert (first != network.sample(1.2, 140, 3, chains=70)).any()
 
 

@@ -37,7 +37,9 @@ def test_gumbel_numbers_have_their_law():
 
 def test_leading_zeros_are_counted_exactly():
     words = [*range(9), *(1 << bit for bit in range(64)), *((1 << bit) - 1 for bit in range(1, 65))]
-    words += [word ^ low for word in words[9:] for low in (1, 0x7FF, 0x801)]  # beside a float's rounding
+    words += [
+        word ^ low for word in words[9:] for low in (1, 0x7FF, 0x801)
+    ]  # beside a float's rounding
     expected = [64 - word.bit_length() for word in words]
     assert choices.leading_zeros(np.array(words, dtype=np.uint64)).tolist() == expected
 
@@ -69,7 +71,8 @@ def test_choices_follow_the_exponential_mechanism(scale):
     expected = 60_000 * law(scores, scale)
     kept = expected > 5
     assert (
-        stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue > LEVEL
+        stats.chisquare(seen[kept], expected[kept] * seen[kept].sum() / expected[kept].sum()).pvalue
+        > LEVEL
     )
 
 
@@ -154,14 +157,18 @@ def exact_curve(score_range: float, scale: float):
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (
-                (middle, high) if np.maximum(p - math.exp(middle) * q, 0).sum() > delta else (low, middle)
+                (middle, high)
+                if np.maximum(p - math.exp(middle) * q, 0).sum() > delta
+                else (low, middle)
             )
         return high
 
     return epsilon
 
 
-@pytest.mark.parametrize(("share", "caught"), [pytest.param(1.0, False, marks=pytest.mark.slow), (0.9, True)])
+@pytest.mark.parametrize(
+    ("share", "caught"), [pytest.param(1.0, False, marks=pytest.mark.slow), (0.9, True)]
+)
 def test_an_audit_passes_the_scale_and_catches_nine_tenths_of_it(share, caught):
     scale = selection_scale(2000.0, 1.0, STEPS)
     used = share * scale

@@ -67,7 +67,9 @@ def test_the_sum_with_a_normal_error_has_the_density_of_the_convolution(kernel, 
     residual = np.array([-30.0, -1.0, 0.0, 0.3, 9.0])
     at = np.full(5, deviation**2), np.full(5, SCALE)
     wanted = [
-        -np.log(summed_density(kernel, r, deviation)) for r in residual if abs(r) < 15 * (1 + deviation)
+        -np.log(summed_density(kernel, r, deviation))
+        for r in residual
+        if abs(r) < 15 * (1 + deviation)
     ]
     found = kernel.convolved(residual, *at)[0][np.abs(residual) < 15 * (1 + deviation)]
     np.testing.assert_allclose(found, wanted, rtol=1e-7, atol=1e-7)
@@ -79,7 +81,9 @@ def test_slope_and_curvature_are_derivatives_of_the_density_of_the_sum(kernel, d
     residual, step = np.array([-20.0, -1.0, 0.4, 9.0]), 1e-4
     at = np.full(4, deviation**2), np.full(4, SCALE)
     up, down = kernel.convolved(residual + step, *at), kernel.convolved(residual - step, *at)
-    np.testing.assert_allclose(kernel.convolved(residual, *at)[1], -(up[0] - down[0]) / (2 * step), atol=1e-6)
+    np.testing.assert_allclose(
+        kernel.convolved(residual, *at)[1], -(up[0] - down[0]) / (2 * step), atol=1e-6
+    )
     curvature = kernel.convolved_curvature(residual, *at)
     np.testing.assert_allclose(curvature, -(up[1] - down[1]) / (2 * step), atol=1e-5)
 
@@ -97,8 +101,12 @@ def test_information_and_expected_residual_are_integrals_over_the_sum(kernel, de
         reach = 10 * deviation + 40 * SCALE
         return 2 * quad(integrand, 0, reach, points=[deviation, 4 * deviation], limit=400)[0]
 
-    assert kernel.information(variance, scale)[0] == pytest.approx(mean(lambda _, slope: slope**2), rel=0.02)
-    assert kernel.expected_residual(scale, variance)[0] == pytest.approx(mean(lambda r, _: r), rel=1e-6)
+    assert kernel.information(variance, scale)[0] == pytest.approx(
+        mean(lambda _, slope: slope**2), rel=0.02
+    )
+    assert kernel.expected_residual(scale, variance)[0] == pytest.approx(
+        mean(lambda r, _: r), rel=1e-6
+    )
 
 
 @every_kernel

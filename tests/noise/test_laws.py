@@ -70,21 +70,27 @@ def test_log_densities_match_scipy():
     np.testing.assert_allclose(Laplace(1.7).log_density(r), stats.laplace(scale=1.7).logpdf(r))
     np.testing.assert_allclose(Gaussian(1.7).log_density(r), stats.norm(scale=1.7).logpdf(r))
     k = np.arange(-7, 8)
-    np.testing.assert_allclose(DiscreteLaplace(1.7).log_density(k), stats.dlaplace(1 / 1.7).logpmf(k))
+    np.testing.assert_allclose(
+        DiscreteLaplace(1.7).log_density(k), stats.dlaplace(1 / 1.7).logpmf(k)
+    )
 
 
 @pytest.mark.parametrize("family", DISCRETE + CONTINUOUS)
 def test_score_is_the_derivative_of_the_log_density_in_the_true_count(family):
     law, step = family(1.3), 1e-6
     r = np.array([-4.2, -1.0, -0.3, 0.4, 2.0, 9.5])
-    numerical = (law.log_density(r - step) - law.log_density(r + step)) / (2 * step)  # n up, residual down
+    numerical = (law.log_density(r - step) - law.log_density(r + step)) / (
+        2 * step
+    )  # n up, residual down
     np.testing.assert_allclose(law.score(r), numerical, rtol=1e-7)
 
 
 @pytest.mark.parametrize("family", DISCRETE + CONTINUOUS)
 def test_the_kernel_and_the_scale_say_how_the_log_density_falls(family):
     law, r = family(1.7), np.array([-6.0, -2.0, -0.5, 0.0, 1.0, 3.0])
-    np.testing.assert_allclose(law.log_density(r) - law.log_density(0.0), log_kernel(law, r), atol=1e-13)
+    np.testing.assert_allclose(
+        law.log_density(r) - law.log_density(0.0), log_kernel(law, r), atol=1e-13
+    )
 
 
 @pytest.mark.parametrize("scale", [0.3, 3.0, 2.0**20])
@@ -97,7 +103,9 @@ def test_simulated_draws_have_the_laws_moments_and_type(family, scale):
     noise = noise.astype(float).ravel()
     square = noise**2
     assert abs(noise.mean()) <= 4.5 * law.standard_deviation / np.sqrt(noise.size)
-    assert square.mean() == pytest.approx(law.variance, abs=4.5 * square.std() / np.sqrt(noise.size))
+    assert square.mean() == pytest.approx(
+        law.variance, abs=4.5 * square.std() / np.sqrt(noise.size)
+    )
 
 
 def test_the_discrete_gaussian_is_narrower_than_its_scale_says():
@@ -111,7 +119,9 @@ def test_as_dict_round_trips(law):
 
 
 def test_a_law_that_nobody_defined_is_refused_with_the_remedy():
-    with pytest.raises(ArgumentError, match="'cauchy'; import or install the package that defines it"):
+    with pytest.raises(
+        ArgumentError, match="'cauchy'; import or install the package that defines it"
+    ):
         noise_from_dict({"name": "cauchy", "scale": 1.0})
 
 

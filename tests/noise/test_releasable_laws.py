@@ -16,7 +16,9 @@ from bayesprivmrf.noise import DiscreteLaplace, NoiseLaw
 from bayesprivmrf.noise.source import require_releasable
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
-MODEL = ModelSpecification(domain=Domain.from_states({"a": [0, 1], "b": [0, 1]}), cliques=(("a",), ("b",)))
+MODEL = ModelSpecification(
+    domain=Domain.from_states({"a": [0, 1], "b": [0, 1]}), cliques=(("a",), ("b",))
+)
 DATA = pd.DataFrame({"a": [0, 1] * 500, "b": [1, 0] * 500})
 
 
@@ -126,7 +128,10 @@ def valued(value):
 @pytest.mark.parametrize(
     ("members", "words"),
     [
-        ({"add_exactly": lambda law, counts, words: counts}, "got none, or equal noise for different words"),
+        (
+            {"add_exactly": lambda law, counts, words: counts},
+            "got none, or equal noise for different words",
+        ),
         (
             {"add_exactly": lambda law, counts, words: counts + 1},
             "got none, or equal noise for different words",
@@ -148,7 +153,11 @@ def valued(value):
             "equal words that gave different noise",
         ),
         (
-            {"add_exactly": lambda law, counts, words: counts * (words(counts.size) % 2).astype(np.int64)},
+            {
+                "add_exactly": lambda law, counts, words: (
+                    counts * (words(counts.size) % 2).astype(np.int64)
+                )
+            },
             "equal words that gave different noise",
         ),
         (
@@ -165,11 +174,20 @@ def valued(value):
         ({"hides": valued(False)}, "must add noise to every table"),
         ({"kernel": "absolute", "scale": 2.0}, "must have the density of its `kernel`, 'absolute'"),
         ({"kernel": "square", "scale": 1.0}, "must have the density of its `kernel`, 'square'"),
-        ({"kernel": "absolute", "scale": 0.0}, "positive, finite `scale`, got 'absolute' with the scale 0"),
-        ({"kernel": "square", "scale": np.nan}, "positive, finite `scale`, got 'square' with the scale nan"),
+        (
+            {"kernel": "absolute", "scale": 0.0},
+            "positive, finite `scale`, got 'absolute' with the scale 0",
+        ),
+        (
+            {"kernel": "square", "scale": np.nan},
+            "positive, finite `scale`, got 'square' with the scale nan",
+        ),
         ({"kernel": "square"}, "positive, finite `scale`"),
         ({"kernel": "round", "scale": 1.0}, "`kernel` of None, or 'absolute' or 'square'"),
-        ({"kernel": "within", "half_width": 2.0}, "must be that of added noise, got the kernel 'within'"),
+        (
+            {"kernel": "within", "half_width": 2.0},
+            "must be that of added noise, got the kernel 'within'",
+        ),
     ],
 )
 def test_a_law_that_is_not_what_it_says_is_refused_before_the_charge(members, words):
@@ -177,7 +195,10 @@ def test_a_law_that_is_not_what_it_says_is_refused_before_the_charge(members, wo
     with pytest.raises((PrivacyError, ArgumentError), match=words):
         With(laws=(law, law)).release(MODEL, DATA, ledger=account)
     assert account.spent == []
-    assert With(laws=(Borrowed(), Borrowed())).release(MODEL, DATA, ledger=account).noise == (Borrowed(),) * 2
+    assert (
+        With(laws=(Borrowed(), Borrowed())).release(MODEL, DATA, ledger=account).noise
+        == (Borrowed(),) * 2
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 0.15, 0.3, 1.0, 1e5])

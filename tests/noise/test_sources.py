@@ -54,7 +54,9 @@ def test_noise_has_the_exact_law(kind, law):
 
 
 def test_the_chi_square_test_would_see_noise_five_percent_too_narrow():
-    draws = source_of("simulated").add(np.zeros(40_000, dtype=np.int64), DiscreteLaplace(2.6 * 0.95))
+    draws = source_of("simulated").add(
+        np.zeros(40_000, dtype=np.int64), DiscreteLaplace(2.6 * 0.95)
+    )
     assert chi_square_p_value(draws, DiscreteLaplace(2.6)) < 1e-4
 
 
@@ -124,7 +126,11 @@ SEEDED = {"random", "default_rng", "Generator", "generator", "_generator", "rng"
 
 
 def test_no_other_generator_is_reachable_from_the_secure_source():
-    own = {name for name, thing in vars(secure).items() if inspect.isroutine(thing) or inspect.isclass(thing)}
+    own = {
+        name
+        for name, thing in vars(secure).items()
+        if inspect.isroutine(thing) or inspect.isclass(thing)
+    }
     assert source_names(SecureNoise) & own <= {
         "SecureNoise",
         "NoiseSource",
@@ -134,7 +140,9 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
         "whole_counts",  # of the type of what noise is added to
         "final",
     }
-    assert "urandom" in source_names(SecureNoise)  # for choices, and for laws that OpenDP does not draw
+    assert "urandom" in source_names(
+        SecureNoise
+    )  # for choices, and for laws that OpenDP does not draw
     exact = [SecureNoise, discrete.opendp_measurement.__wrapped__]
     exact += [DiscreteLaplace.add_exactly, DiscreteLaplace.measurement]  # both laws have these
     assert DiscreteGaussian.add_exactly is DiscreteLaplace.add_exactly
@@ -143,7 +151,9 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
     for thing in [*exact, NoNoise.add_exactly]:
         assert not (SEEDED | {"secrets"}) & source_names(thing)
     imported = [
-        node for node in ast.walk(ast.parse(inspect.getsource(secure))) if isinstance(node, ast.Import)
+        node
+        for node in ast.walk(ast.parse(inspect.getsource(secure)))
+        if isinstance(node, ast.Import)
     ]
     assert {alias.name for node in imported for alias in node.names} == {"math", "os", "numpy"}
 
@@ -188,7 +198,11 @@ def test_secure_noise_does_not_depend_on_itself_within_a_table_or_between_two(la
 
 
 def test_the_test_of_dependence_sees_noise_that_is_repeated_or_mirrored():
-    noise = source_of("simulated").add(np.zeros(4096, dtype=np.int64), DiscreteLaplace(2.6)).astype(float)
+    noise = (
+        source_of("simulated")
+        .add(np.zeros(4096, dtype=np.int64), DiscreteLaplace(2.6))
+        .astype(float)
+    )
     assert largest_dependence(noise) < DEPENDENCE
     half = noise[:2048]
     for other in (half, -half, half[::-1], -half[::-1], np.roll(half, 17)):
@@ -204,7 +218,9 @@ def test_only_a_seed_makes_a_simulated_source():
 
 def test_a_generator_moves_on_between_draws():
     source = noise_source(np.random.default_rng(1))
-    first, second = (source.add(np.zeros(50, dtype=np.int64), DiscreteLaplace(3.0)) for _ in range(2))
+    first, second = (
+        source.add(np.zeros(50, dtype=np.int64), DiscreteLaplace(3.0)) for _ in range(2)
+    )
     assert not np.array_equal(first, second)
 
 

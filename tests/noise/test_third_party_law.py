@@ -45,9 +45,13 @@ class StaircaseLaw(NoiseLaw):
 
     def __post_init__(self):
         if not (1 <= self.flat <= self.width and 0 < self.numerator < self.denominator):
-            raise ArgumentError(f"a staircase must have 1 <= flat <= width and 0 < p < q, got {self}.")
+            raise ArgumentError(
+                f"a staircase must have 1 <= flat <= width and 0 < p < q, got {self}."
+            )
         if not 2 * self.width * self.denominator < 2**63:
-            raise ArgumentError(f"a staircase must have 2 w q < 2^63, for 64-bit integers, got {self}.")
+            raise ArgumentError(
+                f"a staircase must have 2 w q < 2^63, for 64-bit integers, got {self}."
+            )
 
     @property
     def epsilon(self):
@@ -69,7 +73,9 @@ class StaircaseLaw(NoiseLaw):
         return 2 / z * (top + squares + within)
 
     def log_density(self, residual):
-        level = np.floor((np.abs(np.asarray(residual, dtype=float)) + self.width - self.flat) / self.width)
+        level = np.floor(
+            (np.abs(np.asarray(residual, dtype=float)) + self.width - self.flat) / self.width
+        )
         return -level * self.epsilon - math.log(self._mass[0])
 
     def score(self, residual):
@@ -85,7 +91,9 @@ class StaircaseLaw(NoiseLaw):
         drawn = self._below(top + 2 * w * p, counts.size, words)
         side, place = np.divmod(np.maximum(drawn - top, 0) // p, w)
         away = (1 - 2 * side) * (r + place + w * self._runs(counts.size, words))
-        return counts + np.where(drawn < top, drawn // (q - p) - (r - 1), away).reshape(counts.shape)
+        return counts + np.where(drawn < top, drawn // (q - p) - (r - 1), away).reshape(
+            counts.shape
+        )
 
     def _runs(self, size, words):
         """Lengths of runs of successes of probability p/q."""
@@ -142,7 +150,9 @@ class StaircaseStatistics(StatisticsMechanism):
         return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
 
 
-LAWS = [StaircaseLaw(*numbers) for numbers in ((1, 1, 2, 5), (2, 1, 2, 3), (2, 2, 1, 7), (5, 3, 9, 10))]
+LAWS = [
+    StaircaseLaw(*numbers) for numbers in ((1, 1, 2, 5), (2, 1, 2, 3), (2, 2, 1, 7), (5, 3, 9, 10))
+]
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -191,7 +201,9 @@ def test_its_secure_draw_is_exact():
         )
         counted[int(noise[0])] += 1
     for noise in range(-5, 6):  # at most one success: no run was cut short
-        assert counted[noise] / (below * 9) == pytest.approx(np.exp(law.log_density(noise)), rel=1e-12)
+        assert counted[noise] / (below * 9) == pytest.approx(
+            np.exp(law.log_density(noise)), rel=1e-12
+        )
 
 
 class TestStaircase(TablesContract):
@@ -216,10 +228,10 @@ def test_a_release_is_the_same_after_a_file(tmp_path):
 
 def test_a_fresh_process_loads_it_by_entry_point_and_says_what_it_lacks_without(tmp_path):
     staircase_release(rng=1).save(tmp_path / "a.release")
-    imports = (
-        "import math\nfrom dataclasses import dataclass\nfrom typing import ClassVar\nimport numpy as np\n"
+    imports = "import math\nfrom dataclasses import dataclass\nfrom typing import ClassVar\nimport numpy as np\n"
+    imports += (
+        "from bayesprivmrf.errors import ArgumentError\nfrom bayesprivmrf.noise import NoiseLaw\n"
     )
-    imports += "from bayesprivmrf.errors import ArgumentError\nfrom bayesprivmrf.noise import NoiseLaw\n"
     plugin = tmp_path / "site"
     (plugin / "stairs-1.0.dist-info").mkdir(parents=True)
     (plugin / "stairs.py").write_text(imports + inspect.getsource(StaircaseLaw), encoding="utf-8")
@@ -230,7 +242,11 @@ def test_a_fresh_process_loads_it_by_entry_point_and_says_what_it_lacks_without(
     code = "import bayesprivmrf as bpm; print(bpm.load_release('a.release').noise[0])"
     runs = [
         subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=environment
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
         )
         for environment in (os.environ | {"PYTHONPATH": str(plugin)}, dict(os.environ))
     ]
@@ -251,12 +267,19 @@ def test_naive_mle_takes_it_and_the_others_refuse_it_by_name():
 
 def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
     noisy = {
-        clique: np.asarray(table, float) + 0.25 for clique, table in staircase_release(rng=1).tables.items()
+        clique: np.asarray(table, float) + 0.25
+        for clique, table in staircase_release(rng=1).tables.items()
     }
     ours, theirs = (
-        bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law) for law in (Renamed(0.5), Laplace(2.0))
+        bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law)
+        for law in (Renamed(0.5), Laplace(2.0))
     )
-    for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.CGM(e_step="nlbp", steps=3), bpm.NoiseAwareMAP()):
+    for estimator in (
+        bpm.NaiveMLE(),
+        bpm.CGM(),
+        bpm.CGM(e_step="nlbp", steps=3),
+        bpm.NoiseAwareMAP(),
+    ):
         found, expected = (estimator.fit(release) for release in (ours, theirs))
         assert found.status is expected.status
         np.testing.assert_array_equal(found.marginal(["a", 0]), expected.marginal(["a", 0]))
@@ -264,7 +287,9 @@ def test_a_law_that_states_its_kernel_is_fitted_as_that_of_its_kernel():
 
 def published(law, **given):
     shapes = zip(MODEL.cliques, MODEL.shapes, strict=True)
-    noisy = {clique: np.full(shape, 123.0 / np.prod(shape)) for clique, shape in shapes}  # which agree
+    noisy = {
+        clique: np.full(shape, 123.0 / np.prod(shape)) for clique, shape in shapes
+    }  # which agree
     return bpm.NoisyStatistics.from_tables(MODEL, noisy, noise=law, **given)
 
 
@@ -281,7 +306,10 @@ def test_a_published_law_without_a_variance_or_the_density_of_its_kernel_is_refu
 
     with pytest.raises(ArgumentError, match="must have a finite variance"):
         published(Odd(1.0, wide=math.inf))
-    for rate, words in ((3.0, "must have the density of its `kernel`, 'absolute'"), (9.0, "finite variance")):
+    for rate, words in (
+        (3.0, "must have the density of its `kernel`, 'absolute'"),
+        (9.0, "finite variance"),
+    ):
         with pytest.raises(ArgumentError, match=words):
             bpm.CGM().fit(published(Odd(rate)))
     assert bpm.CGM().fit(published(Odd(2.0))).status.value in ("converged", "stopped early")
@@ -302,7 +330,9 @@ def test_bounds_without_their_width_are_refused_and_estimators_say_what_takes_bo
         with pytest.raises(ArgumentError, match="`half_width` must be positive and finite"):
             estimator.fit(published(Bounds(1.0)))
     for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()):
-        with pytest.raises(ArgumentError, match="use LatentCounts, beside a table that tells the number"):
+        with pytest.raises(
+            ArgumentError, match="use LatentCounts, beside a table that tells the number"
+        ):
             estimator.fit(published(Wide(1.0)))
     with pytest.raises(ModelError, match="the number of records must be told"):
         bpm.LatentCounts().fit(published(Wide(1.0)))
@@ -321,7 +351,9 @@ def test_a_law_without_an_exact_draw_is_simulated_by_a_source_but_never_released
         def _noise(self, specification):
             return (Loose(2, 1, 1, 2),) * len(specification.cliques)
 
-    assert SimulatedNoise(np.random.default_rng(0)).add(np.arange(3), Loose(2, 1, 1, 2)).shape == (3,)
+    assert SimulatedNoise(np.random.default_rng(0)).add(np.arange(3), Loose(2, 1, 1, 2)).shape == (
+        3,
+    )
     for refused in (
         lambda account: SecureNoise().add(np.arange(3), Loose(2, 1, 1, 2)),
         lambda account: LooseStatistics(epsilon=1.0).release(MODEL, sample(9), ledger=account),
@@ -347,8 +379,13 @@ def test_two_laws_never_share_a_name_and_one_may_be_defined_anew():
 
 
 def test_a_release_is_saved_after_its_law_was_defined_anew(tmp_path):
-    laws = [dataclass(frozen=True)(type("Kept", (StaircaseLaw,), {"name": "test-kept"})) for _ in range(2)]
-    tables = {clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    laws = [
+        dataclass(frozen=True)(type("Kept", (StaircaseLaw,), {"name": "test-kept"}))
+        for _ in range(2)
+    ]
+    tables = {
+        clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)
+    }
     bpm.NoisyStatistics.from_tables(MODEL, tables, noise=laws[0](2, 1, 2, 3)).save(tmp_path / "r")
     assert type(bpm.load_release(tmp_path / "r").noise[0]) is laws[1]
 
@@ -413,7 +450,9 @@ def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
         (lambda counts, table: SimulatedNoise(rng).add(counts, Flat(7)), False),
         (lambda counts, table: counts + rng.choice([-7, 7], counts.size), True),  # the ends alone
     ):
-        found = audit_noise(add, [Flat(7)], "add-or-remove-one", runs=20_000, deltas=(0.0, 0.01, 1 / 15))
+        found = audit_noise(
+            add, [Flat(7)], "add-or-remove-one", runs=20_000, deltas=(0.0, 0.01, 1 / 15)
+        )
         assert found.is_violated is is_violated
     with pytest.raises(
         ArgumentError, match="not finite; noise must be what its stated distribution can give"
@@ -422,7 +461,9 @@ def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
 
 
 @pytest.mark.parametrize(("thinner", "status"), [(1.0, 0), (0.5, 3)])
-def test_a_promise_of_delta_alone_is_audited_from_the_command_line(thinner, status, monkeypatch, capsys):
+def test_a_promise_of_delta_alone_is_audited_from_the_command_line(
+    thinner, status, monkeypatch, capsys
+):
     point = type("Point", (), {"name": "flat", "value": "", "load": lambda self: FlatStatistics})()
     monkeypatch.setattr(registry, "installed", lambda group: [point])
     given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]

@@ -9,9 +9,21 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.records.bounds import log_within
 from bayesprivmrf.noise import Within
 from bayesprivmrf.noise.kernels import codes_of
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Laplace, NoNoise, noise_from_dict
+from bayesprivmrf.privacy import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Laplace,
+    NoNoise,
+    noise_from_dict,
+)
 
-BASES = [NoNoise(), DiscreteLaplace(0.4), DiscreteLaplace(7.0), DiscreteGaussian(0.6), DiscreteGaussian(5.0)]
+BASES = [
+    NoNoise(),
+    DiscreteLaplace(0.4),
+    DiscreteLaplace(7.0),
+    DiscreteGaussian(0.6),
+    DiscreteGaussian(5.0),
+]
 BOUNDS = [(0, 9), (0, 1), (12, 40)]
 
 
@@ -24,11 +36,15 @@ def test_the_likelihood_is_the_probability_that_count_and_noise_lie_within_the_b
     with np.errstate(divide="ignore"):
         wanted = np.log(np.exp(base.log_density(inside - counts[:, np.newaxis])).sum(axis=1))
     shown = wanted > -600
-    np.testing.assert_allclose(law.log_density(value - counts)[shown], wanted[shown], rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        law.log_density(value - counts)[shown], wanted[shown], rtol=1e-10, atol=1e-12
+    )
     scale, code = float(base.scale), int(codes_of([base.kernel])[0])
     kernel = np.array([log_within(value - count, law.half_width, scale, code) for count in counts])
     if base.variance > 0:
-        np.testing.assert_allclose(np.diff(kernel), np.diff(law.log_density(value - counts)), atol=1e-8)
+        np.testing.assert_allclose(
+            np.diff(kernel), np.diff(law.log_density(value - counts)), atol=1e-8
+        )
     else:
         np.testing.assert_array_equal(
             kernel, np.where((counts >= bounds[0]) & (counts <= bounds[1]), 0, -1e9)

@@ -14,7 +14,12 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
-from benchmarks.papers.block_structure import BlockStructure, answers_of_blocks, enough_blocks, most_frequent
+from benchmarks.papers.block_structure import (
+    BlockStructure,
+    answers_of_blocks,
+    enough_blocks,
+    most_frequent,
+)
 
 SIZE = 36 * 600
 ANSWERS = (None, (), ((0, 2),))
@@ -50,7 +55,10 @@ def excess(law, needed, epsilon, ahead):
         pairs, _ = most_frequent(answers)
         counts = sorted((answers.count(one) for one in ANSWERS), reverse=True)
         noisy = ahead(counts[0] - counts[1]) - 1 + reach
-        return {(z, pairs if z >= needed else None): w for z, w in zip(noisy.tolist(), weights, strict=True)}
+        return {
+            (z, pairs if z >= needed else None): w
+            for z, w in zip(noisy.tolist(), weights, strict=True)
+        }
 
     worst = -1.0
     for answers in product(ANSWERS, repeat=5):
@@ -58,7 +66,8 @@ def excess(law, needed, epsilon, ahead):
         for others in changed(answers):
             theirs = law_of(others)
             worst = max(
-                worst, sum(max(p - math.exp(epsilon) * theirs.get(out, 0.0), 0) for out, p in own.items())
+                worst,
+                sum(max(p - math.exp(epsilon) * theirs.get(out, 0.0), 0) for out, p in own.items()),
             )
     return worst
 

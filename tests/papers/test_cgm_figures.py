@@ -14,7 +14,16 @@ import pytest
 
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.inference import Status
-from benchmarks.papers import FIGURES, SequenceCell, cgm, cgm_cells, find_networks, graphs, reproduce, run
+from benchmarks.papers import (
+    FIGURES,
+    SequenceCell,
+    cgm,
+    cgm_cells,
+    find_networks,
+    graphs,
+    reproduce,
+    run,
+)
 from benchmarks.papers.cgm_findings import finding
 from benchmarks.papers.command import main
 from benchmarks.papers.panels import SimulatedPanel
@@ -144,17 +153,22 @@ def test_figure_3b_searches_twice_and_pays_for_it_once(made):
 
 
 def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, tmp_path):
-    names = ["biofam"]  # whose panel is computed; the other one has seventeen states, and takes a minute
+    names = [
+        "biofam"
+    ]  # whose panel is computed; the other one has seventeen states, and takes a minute
     published = find_networks([files])
     assert set(published) == {"msnbc", "biofam"}
     states, visits = published["msnbc"].read()
     assert (len(states), visits.shape) == (17, (30, 16))
     scale = replace(TINY, steps=(), people_epsilons=(5.0,))
     panels = [
-        cell.settings()["panel"]["panel"] for cell in cgm.cells_of("cgm-fig3b", scale, published, seed=1)
+        cell.settings()["panel"]["panel"]
+        for cell in cgm.cells_of("cgm-fig3b", scale, published, seed=1)
     ]
     assert list(dict.fromkeys(panels)) == ["simulated", "msnbc", "biofam"]
-    made, table = made_of("cgm-fig3b", tmp_path / "out", {name: published[name] for name in names}, scale)
+    made, table = made_of(
+        "cgm-fig3b", tmp_path / "out", {name: published[name] for name in names}, scale
+    )
     assert list(dict.fromkeys(table["data"])) == ["simulated", *names]
     assert made.is_real
     assert set(table["note"]) == {run.NOTE_REAL}
@@ -195,7 +209,9 @@ def test_a_finding_counts_what_the_table_holds():
     ]
     said = finding("cgm-fig2", pd.DataFrame(rows))
     assert "with ridge 0.001 in 2 of 2 cells" in said
-    assert re.search(r"follows the noise, in 1 of 2; CGM of 50 EM steps in 0 of 2 and in 0 of 2", said)
+    assert re.search(
+        r"follows the noise, in 1 of 2; CGM of 50 EM steps in 0 of 2 and in 0 of 2", said
+    )
     assert "noise-aware estimate is below naive MLE in 2 of 2 and below CGM in 2 of 2" in said
 
 
@@ -214,7 +230,8 @@ def test_one_seed_is_one_graph_and_edges_are_distributions_of_one_draw():
 def test_simulated_people_move_by_one_matrix():
     _, people = SimulatedPanel(people=20_000, length=6, states=3, seed=1).read()
     matrices = [
-        pd.crosstab(people[f"x{t}"], people[f"x{t + 1}"], normalize="index").to_numpy() for t in range(1, 6)
+        pd.crosstab(people[f"x{t}"], people[f"x{t + 1}"], normalize="index").to_numpy()
+        for t in range(1, 6)
     ]
     # a share of at least 1,000 people has a standard error of at most 0.016; five of them, level 1e-5
     for matrix in matrices[1:]:

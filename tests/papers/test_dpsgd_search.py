@@ -28,7 +28,12 @@ def test_a_search_keeps_to_its_budget_over_all_trials():
     found = released(search, network(), frame(200), source, ledger=account)
     assert isinstance(found, Trials)
     assert len(found) == len(search.trials) == 4
-    assert [(s["clip"], s["steps"]) for s in found.settings] == [(0.5, 10), (0.5, 20), (2.0, 10), (2.0, 20)]
+    assert [(s["clip"], s["steps"]) for s in found.settings] == [
+        (0.5, 10),
+        (0.5, 20),
+        (2.0, 10),
+        (2.0, 20),
+    ]
     assert found.guarantee.epsilon == 1.0
     assert all(release.guarantee == found.guarantee for release in found.releases)
     assert account.spent[0][0] == found.guarantee
@@ -46,7 +51,9 @@ def test_a_search_whose_trials_each_take_the_budget_states_what_all_of_them_spen
     search = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=GRID, covers="trial")
     found = search.release(network(), frame(200), rng=1)
     assert found.one_alone.epsilon == 1.0
-    assert found.releases[0].details["noise_multiplier"] == pytest.approx(search.trials[0].noise_multiplier)
+    assert found.releases[0].details["noise_multiplier"] == pytest.approx(
+        search.trials[0].noise_multiplier
+    )
     assert 1.7 < found.guarantee.epsilon < 2.5
     assert all(release.guarantee == found.guarantee for release in found.releases)
 
@@ -59,8 +66,14 @@ def test_what_one_trial_promises_pays_for_its_discrete_noise_too(covers, monkeyp
             module, "require_fine_lattice", lambda *given: checked.append((given[0], *given[2:]))
         )
     grid = {"steps": [5, 20], "sampling_rate": [0.5]}
-    found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers).release(network(), frame(9), rng=1)
-    cells, epsilon, one_alone = found.releases[0].model.size, found.guarantee.epsilon, found.one_alone.epsilon
+    found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers).release(
+        network(), frame(9), rng=1
+    )
+    cells, epsilon, one_alone = (
+        found.releases[0].model.size,
+        found.guarantee.epsilon,
+        found.one_alone.epsilon,
+    )
     together = (25 * cells + 1, epsilon, 1e-6)
     alone = [(steps * cells + 1, one_alone, 1e-6) for steps in (5, 20)]
     assert one_alone < epsilon
@@ -92,9 +105,9 @@ def test_a_search_of_one_trial_is_that_trial():
 
 @pytest.mark.slow
 def test_the_best_trial_is_that_of_the_highest_score():
-    found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid={"learning_rate": [1e-6, 0.5]} | GRID).release(
-        network(), frame(3000), rng=1
-    )
+    found = DPSGDSearch(
+        epsilon=1.0, delta=1e-6, grid={"learning_rate": [1e-6, 0.5]} | GRID
+    ).release(network(), frame(3000), rng=1)
     public = frame(500, seed=9)
     best = found.best(lambda release: bpm.holdout_log_likelihood(release, public))
     assert best.details["learning_rate"] == 0.5
@@ -103,7 +116,9 @@ def test_the_best_trial_is_that_of_the_highest_score():
         dataclasses.replace(
             found,
             releases=tuple(
-                dataclasses.replace(r, provenance=dataclasses.replace(r.provenance, simulated=False))
+                dataclasses.replace(
+                    r, provenance=dataclasses.replace(r.provenance, simulated=False)
+                )
                 for r in found.releases
             ),
         )
@@ -129,7 +144,9 @@ def test_a_search_out_of_range_is_refused(settings, named):
         DPSGDSearch(**{"epsilon": 1.0, "delta": 1e-6, "grid": {"clip": [1.0]}} | settings)
 
 
-@pytest.mark.parametrize(("module", "name"), [("mechanisms", "DPSGDSearch"), ("learning", "Trials")])
+@pytest.mark.parametrize(
+    ("module", "name"), [("mechanisms", "DPSGDSearch"), ("learning", "Trials")]
+)
 def test_the_package_says_where_the_search_is(module, name):
     with pytest.raises(ImportError, match=r"benchmarks/papers/dpsgd_search.py"):
         getattr(importlib.import_module(f"bayesprivmrf.{module}"), name)

@@ -47,7 +47,9 @@ def files(tmp_path):
     folder = tmp_path / "files"
     folder.mkdir()
     ties = [(i, (i + step) % 30) for i in range(30) for step in (1, 2)]
-    nodes = "".join(f'node [ id {i} label "b{i}" value {int(i % 10 < 6 and i != 3)} ]\n' for i in range(30))
+    nodes = "".join(
+        f'node [ id {i} label "b{i}" value {int(i % 10 < 6 and i != 3)} ]\n' for i in range(30)
+    )
     arcs = "".join(f"edge [ source {a} target {b} ]\n" for a, b in ties)
     (folder / "polblogs.gml").write_text(f"graph [\ndirected 1\n{nodes}{arcs}]\n")
     status = [int(i % 10 < 3 or i == 15) for i in range(30)]
@@ -65,7 +67,9 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    "asked", [KINDS, pytest.param(["prising-all"], marks=pytest.mark.slow)], ids=["each kind", "all"]
+    "asked",
+    [KINDS, pytest.param(["prising-all"], marks=pytest.mark.slow)],
+    ids=["each kind", "all"],
 )
 def test_figures_are_written_where_the_files_are_given(asked, tiny, files, tmp_path, capsys):
     out, names = tmp_path / "out", PRISING if asked == ["prising-all"] else set(asked)
@@ -85,7 +89,9 @@ def test_figures_are_written_where_the_files_are_given(asked, tiny, files, tmp_p
             assert tuple(table.columns) == (*COLUMNS, "seed", "note")
             assert {"paper", "paper-laplace", "tight"} <= set(table["estimator"])
             private = table[table["estimator"] != "mple"]
-            assert np.isfinite(private[["epsilon", "delta", "curvature", "mean", "mse"]]).all(axis=None)
+            assert np.isfinite(private[["epsilon", "delta", "curvature", "mean", "mse"]]).all(
+                axis=None
+            )
     layout = pd.read_csv(out / "prising-fig6-quick.csv")
     assert len(layout) == 30
     assert (layout["state"] == 1).sum() == 10
@@ -120,7 +126,11 @@ def test_full_size_keeps_what_the_paper_states():
 
 def test_outcomes_are_simulated_by_cluster_moves_on_the_real_networks_alone(files):
     cells = prising.cells_of("prising-fig12", TINY, find_networks([files]), seed=1)[::2]
-    assert [cell.settings()["source"]["network"] for cell in cells] == ["erdos-renyi", "hiv", "blogs"]
+    assert [cell.settings()["source"]["network"] for cell in cells] == [
+        "erdos-renyi",
+        "hiv",
+        "blogs",
+    ]
     used = ["heat-bath", "swendsen-wang", "swendsen-wang"]
     assert [cell.settings()["moves"] for cell in cells] == used
 
@@ -153,7 +163,9 @@ def test_a_run_that_was_broken_off_computes_what_is_missing_alone(tmp_path):
     cells = prising.cells_of("prising-fig1", TINY, {}, seed=1)
     whole = compute(cells, tmp_path, jobs=1, advance=lambda: None)
     cell_path(tmp_path, cells[1]).unlink()
-    cell_path(tmp_path, cells[2]).write_text('{"settings":')  # the machine went down while it was written
+    cell_path(tmp_path, cells[2]).write_text(
+        '{"settings":'
+    )  # the machine went down while it was written
     kept = cell_path(tmp_path, cells[0])
     before, ticks = kept.stat().st_mtime_ns, []
     assert compute(cells, tmp_path, jobs=1, advance=lambda: ticks.append(1)) == whole
@@ -235,7 +247,9 @@ def test_data_that_cannot_be_found_or_read_is_refused(tmp_path, capsys):
     broken.write_text("graph [ ]")
     with pytest.raises(DataError, match="blogs' GML"):
         reproduce("prising-fig9", TINY, find_networks([broken]), tmp_path / "out", seed=1)
-    code, _, said = run(capsys, "prising-fig9", "--data", str(broken), "--out", str(tmp_path / "out"))
+    code, _, said = run(
+        capsys, "prising-fig9", "--data", str(broken), "--out", str(tmp_path / "out")
+    )
     assert code == 1
     assert "blogs' GML" in said
 

@@ -65,7 +65,11 @@ def test_the_paper_guarantee_is_what_its_noise_costs():
 
 def test_the_paper_steps_are_public_and_its_own():
     ising = PaperIsing(
-        cardinalities=(2,) * 10, eligible=np.zeros((10, 10), bool), width=1.0, rho=1.0, adjacency=REPLACE
+        cardinalities=(2,) * 10,
+        eligible=np.zeros((10, 10), bool),
+        width=1.0,
+        rho=1.0,
+        adjacency=REPLACE,
     )
     assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
     assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
@@ -127,7 +131,12 @@ def test_tight_noise_and_steps_err_half_as_much_as_the_paper_at_the_same_setting
 
 @pytest.mark.parametrize(
     "settings",
-    [{"adjacency": "add-or-remove-one"}, {"single_share": 0.1}, {"method": "softmax"}, {"order": 3}],
+    [
+        {"adjacency": "add-or-remove-one"},
+        {"single_share": 0.1},
+        {"method": "softmax"},
+        {"order": 3},
+    ],
     ids=lambda settings: next(iter(settings)),
 )
 def test_settings_that_the_paper_lacks_are_refused(settings):

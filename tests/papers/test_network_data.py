@@ -13,7 +13,9 @@ from bayesprivmrf.network import IsingNetwork
 from benchmarks.papers.network_data import icpsr_22140, political_blogs, simulated_blogs
 
 _PLACES = [folder / "shared/data/polblogs/polblogs.gml" for folder in Path(__file__).parents]
-BLOGS = next((path for path in [Path(os.environ.get("POLBLOGS_GML", "")), *_PLACES] if path.is_file()), None)
+BLOGS = next(
+    (path for path in [Path(os.environ.get("POLBLOGS_GML", "")), *_PLACES] if path.is_file()), None
+)
 with_blogs = pytest.mark.skipif(BLOGS is None, reason="the blogs' GML does not ship")
 
 GML = """graph [
@@ -79,7 +81,13 @@ def test_the_blogs_file_is_read_as_a_multigraph_with_loops(tmp_path):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("value 0", ""), ("value 0", "value 2"), ('"c"', '"b"'), ("target 4", "target 9"), ("edge", "arc")],
+    [
+        ("value 0", ""),
+        ("value 0", "value 2"),
+        ('"c"', '"b"'),
+        ("target 4", "target 9"),
+        ("edge", "arc"),
+    ],
 )
 def test_another_gml_file_is_refused(tmp_path, old, new):
     path = tmp_path / "blogs.gml"
@@ -156,7 +164,9 @@ def test_another_table_is_refused(tmp_path):
     with pytest.raises(DataError, match="lacks HIV2"):
         icpsr_22140(written(tmp_path, "\t", "STUDYNUM TIETYPE DYADTYPE ID1 ID2 HIV1 X", ROWS))
     with pytest.raises(DataError, match="none is left"):
-        icpsr_22140(written(tmp_path, "\t", "STUDYNUM TIETYPE DYADTYPE ID1 ID2 HIV1 HIV2", ROWS[6:7]))
+        icpsr_22140(
+            written(tmp_path, "\t", "STUDYNUM TIETYPE DYADTYPE ID1 ID2 HIV1 HIV2", ROWS[6:7])
+        )
 
 
 def test_a_file_that_cannot_be_read_is_said(tmp_path):

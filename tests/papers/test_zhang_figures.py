@@ -102,7 +102,9 @@ def test_growth_of_the_records_that_graphs_need_is_recovered_and_said():
         for r in range(2)
     ]
     table = pd.DataFrame(errors + graphs)
-    found = zhang_findings.slopes(table).query("against == 'log p'").set_index("algorithm")["measured"]
+    found = (
+        zhang_findings.slopes(table).query("against == 'log p'").set_index("algorithm")["measured"]
+    )
     assert found.to_dict() == pytest.approx(
         {zhang_cells.CERTIFICATES["margins"]: 0.5, zhang_cells.CERTIFICATES["blocks"]: 1.0}
     )
@@ -115,7 +117,9 @@ def test_growth_of_the_records_that_graphs_need_is_recovered_and_said():
 @pytest.mark.slow
 def test_graphs_need_fewer_records_by_margins_than_by_blocks():
     def needed(certificate):
-        cell = zhang_cells.StructureCell(certificate=certificate, variables=6, repetitions=2, seed=1)
+        cell = zhang_cells.StructureCell(
+            certificate=certificate, variables=6, repetitions=2, seed=1
+        )
         return max(row["total"] for row in cell.rows())
 
     assert 250 < needed("margins") < needed("blocks") / 3 < 30_000

@@ -31,7 +31,8 @@ def loss(one, other):
     """
     tables = [counts_of(one), counts_of(other)]
     return sum(
-        epsilon * np.abs(np.subtract(*(each[g] for each in tables))).sum() for g, epsilon in EPSILONS.items()
+        epsilon * np.abs(np.subtract(*(each[g] for each in tables))).sum()
+        for g, epsilon in EPSILONS.items()
     )
 
 
@@ -45,7 +46,9 @@ def test_a_unit_that_is_added_costs_the_largest_epsilon_and_no_more():
 
 def test_a_unit_that_moves_costs_the_sum_of_the_two_largest_and_one_that_stays_twice_the_largest():
     """As the notes of `compose` say of add-or-remove-one releases under replace-one neighbors."""
-    others = [list(each) for size in range(3) for each in combinations_with_replacement(UNITS, size)]
+    others = [
+        list(each) for size in range(3) for each in combinations_with_replacement(UNITS, size)
+    ]
     moved, stayed = [], []
     for units, old, new in product(others, UNITS, UNITS):
         (stayed if old[0] == new[0] else moved).append(loss([*units, old], [*units, new]))

@@ -74,7 +74,9 @@ def test_an_unknown_relation_or_unit_is_refused():
 
 
 @given(epsilon=budgets, delta=deltas)
-def test_pure_to_approximate_is_the_randomised_response_curve_and_no_smaller_epsilon_holds(epsilon, delta):
+def test_pure_to_approximate_is_the_randomised_response_curve_and_no_smaller_epsilon_holds(
+    epsilon, delta
+):
     converted = pure(epsilon).to_approximate(delta)
     assert 0 <= converted.epsilon <= epsilon
     assert randomised_response_delta(epsilon, converted.epsilon) <= delta * (1 + 1e-12) + 1e-14
@@ -199,9 +201,13 @@ def test_a_pure_promise_composes_with_an_approximate_one_and_neither_with_a_conc
 def test_composition_refuses_an_unprotected_release():
     with pytest.raises(ArgumentError, match="nothing composes with an unprotected release"):
         compose(pure(1.0), None)
-    with pytest.raises(ArgumentError, match=r"write a star before it, as in compose\(\*guarantees\)"):
+    with pytest.raises(
+        ArgumentError, match=r"write a star before it, as in compose\(\*guarantees\)"
+    ):
         compose([pure(1.0), pure(2.0)], disjoint=True)
-    with pytest.raises(ArgumentError, match="got a SimpleNamespace; pass its attribute `guarantee`"):
+    with pytest.raises(
+        ArgumentError, match="got a SimpleNamespace; pass its attribute `guarantee`"
+    ):
         compose(SimpleNamespace(guarantee=pure(1.0)))
     with pytest.raises(ArgumentError, match="at least one"):
         compose()
@@ -219,10 +225,21 @@ def test_as_dict_round_trips(value, adjacency, unit):
 
 def test_the_sentence_states_form_numbers_relation_unit_and_domain():
     text = concentrated(0.25, adjacency=REPLACE, unit="person").sentence()
-    for part in ("zero-concentrated", "rho = 0.25", "replacement of one person", "public", "declared domain"):
+    for part in (
+        "zero-concentrated",
+        "rho = 0.25",
+        "replacement of one person",
+        "public",
+        "declared domain",
+    ):
         assert part in text
     text = pure(1.5, delta=1e-6).sentence()
-    for part in ("approximate", "epsilon = 1.5", "delta = 1e-06", "addition or removal of one record"):
+    for part in (
+        "approximate",
+        "epsilon = 1.5",
+        "delta = 1e-06",
+        "addition or removal of one record",
+    ):
         assert part in text
 
 

@@ -48,9 +48,13 @@ def test_scales_are_those_of_the_exponential_mechanism(adjacency, share):
     logistic = math.sqrt(2 * T * p / rho)
     assert step_scale(Exposure.of_logistic(p), rho, T, adjacency) == pytest.approx(share * logistic)
     softmax = 2 * math.sqrt(T * p / rho)
-    assert step_scale(Exposure.of_softmax((4,) * p), rho, T, adjacency) == pytest.approx(share * softmax)
+    assert step_scale(Exposure.of_softmax((4,) * p), rho, T, adjacency) == pytest.approx(
+        share * softmax
+    )
     pairs = math.sqrt(2 * T * p * 3 / rho)
-    assert step_scale(Exposure.of_pairs((4,) * p), rho, T, adjacency) == pytest.approx(share * pairs)
+    assert step_scale(Exposure.of_pairs((4,) * p), rho, T, adjacency) == pytest.approx(
+        share * pairs
+    )
 
 
 STATES = (3, 2)
@@ -84,7 +88,8 @@ def atom_scores(sums: np.ndarray, starts: np.ndarray) -> np.ndarray:
     columns = []
     for start, stop in itertools.pairwise(starts):
         columns += [
-            sums[:, start:stop] @ np.array(signs) for signs in itertools.product((-1, 1), repeat=stop - start)
+            sums[:, start:stop] @ np.array(signs)
+            for signs in itertools.product((-1, 1), repeat=stop - start)
         ]
     return np.stack(columns, axis=1)
 
@@ -110,7 +115,9 @@ def test_a_step_of_any_alphabet_costs_no_neighbors_more_than_it_may(kind, adjace
     starts, bounds = each[0].design.starts, each[0].bounds
     scores = np.array([atom_scores(one.sums(), starts) for one in each])
     exposure = (
-        Exposure.of_softmax(STATES) if kind is frank_wolfe.PairwiseBySoftmax else Exposure.of_pairs(STATES)
+        Exposure.of_softmax(STATES)
+        if kind is frank_wolfe.PairwiseBySoftmax
+        else Exposure.of_pairs(STATES)
     )
     scales = bounds * step_scale(exposure, rho, 1, adjacency)
     worst = 0.0
@@ -146,7 +153,9 @@ def test_a_bound_holds_where_bits_of_margins_are_dropped(weight):
     records = np.array(list(itertools.product((0, 1), repeat=3)), dtype=np.uint8)
     rng = np.random.default_rng(2)
     moves = [
-        frank_wolfe.Atoms(groups=rng.integers(0, 4, 3), signs=rng.choice(np.array([-1, 1], np.int8), (3, 1)))
+        frank_wolfe.Atoms(
+            groups=rng.integers(0, 4, 3), signs=rng.choice(np.array([-1, 1], np.int8), (3, 1))
+        )
         for _ in range(30)
     ]
     residuals = []
@@ -218,11 +227,17 @@ def spent(mechanism: Any) -> Fraction:
         cost += promised_loss([laws.pop(0)], 1.0)
     if isinstance(mechanism, SelectMeasure):
         (one_way, two_way), form, pairs = laws, mechanism.measure or "moments", outlays[-1].count
-        cost += promised_loss([one_way], select_measure.singles_sensitivity((2,) * 5, form, adjacency))
-        cost += promised_loss([two_way], select_measure.pairs_sensitivity(5, pairs, form, adjacency))
+        cost += promised_loss(
+            [one_way], select_measure.singles_sensitivity((2,) * 5, form, adjacency)
+        )
+        cost += promised_loss(
+            [two_way], select_measure.pairs_sensitivity(5, pairs, form, adjacency)
+        )
         for choice in choices:
             cost += Fraction(
-                selection_rho(select_measure.score_range(adjacency), choice.scale, pairs, at_once=True)
+                selection_rho(
+                    select_measure.score_range(adjacency), choice.scale, pairs, at_once=True
+                )
             )
         return cost
     if isinstance(mechanism, ParityQueries):
@@ -249,9 +264,13 @@ def test_no_budget_is_split_into_more_than_itself_whatever_its_digits(adjacency)
             PrivateFrankWolfe(rho=rho, width=1.0, adjacency=adjacency),
             PrivateFrankWolfe(rho=rho, width=1.0, steps=13, adjacency=adjacency),
             PrivateFrankWolfe(rho=rho, width=1.0, steps=13, single_share=0, adjacency=adjacency),
-            PrivateFrankWolfe(rho=rho, width=1.0, single_share=rng.uniform(0.01, 0.9), adjacency=adjacency),
+            PrivateFrankWolfe(
+                rho=rho, width=1.0, single_share=rng.uniform(0.01, 0.9), adjacency=adjacency
+            ),
             PrivateFrankWolfe(rho=rho, width=1.0, order=3, target="linf", adjacency=adjacency),
-            PrivateFrankWolfe(rho=rho, width=1.0, order=3, target="linf", steps=13, adjacency=adjacency),
+            PrivateFrankWolfe(
+                rho=rho, width=1.0, order=3, target="linf", steps=13, adjacency=adjacency
+            ),
             PrivateLogisticRegression(rho=rho, radius=1.0, target="x", adjacency=adjacency),
             SelectMeasure(rho=rho, degree=1, adjacency=adjacency),
             SelectMeasure(rho=rho, degree=1, measure="tables", adjacency=adjacency),
@@ -283,7 +302,9 @@ class Deaf(NoiseSource):
 
     def choose_several(self, scores, scale, count, eligible=None):  # type: ignore[override]
         ranks = self.choices.random(np.shape(scores))
-        return np.argsort(np.where(True if eligible is None else eligible, -ranks, 1.0), axis=1)[:, :count]
+        return np.argsort(np.where(True if eligible is None else eligible, -ranks, 1.0), axis=1)[
+            :, :count
+        ]
 
 
 LEARNERS = {
@@ -294,14 +315,20 @@ LEARNERS = {
     "pairs": (3, PrivateFrankWolfe(rho=1.0, width=1.0, method="pairs")),
     "monomials": (2, PrivateFrankWolfe(rho=1.0, width=1.0, order=3)),
     "gathered": (2, PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf")),
-    "gathered, given steps": (2, PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=12)),
+    "gathered, given steps": (
+        2,
+        PrivateFrankWolfe(rho=1.0, width=1.0, order=3, target="linf", steps=12),
+    ),
     "regression": (2, PrivateLogisticRegression(rho=1.0, radius=1.0, target="a")),
     "moments": (2, SelectMeasure(rho=1.0, degree=1)),
     "tables": (3, SelectMeasure(rho=1.0, degree=1)),
     "all pairs": (2, SelectMeasure(rho=1.0, degree=3)),
     "rounds": (2, SelectMeasure(rho=1.0)),
     "rounds of more states": (3, SelectMeasure(rho=1.0)),
-    **{method: (2, ParityQueries(rho=1.0, order=3, method=method)) for method in ("gaussian", "pmw", "auto")},
+    **{
+        method: (2, ParityQueries(rho=1.0, order=3, method=method))
+        for method in ("gaussian", "pmw", "auto")
+    },
 }
 
 
@@ -313,7 +340,9 @@ def records(size: int, states: int, *, equal: bool = False) -> pd.DataFrame:
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("name", LEARNERS)
-def test_a_release_holds_nothing_of_the_records_but_noisy_sums_and_choices(name, monkeypatch, tmp_path):
+def test_a_release_holds_nothing_of_the_records_but_noisy_sums_and_choices(
+    name, monkeypatch, tmp_path
+):
     states, mechanism = LEARNERS[name]
     monkeypatch.setattr(base, "noise_source", lambda rng: Deaf())
     network = bpm.declare(states={v: list("rst"[:states]) for v in "abcd"})

@@ -29,7 +29,9 @@ NO_COUNT = 2.0**20
 """A multiplier at which the number of records costs next to nothing."""
 
 
-def spent(rate: float, multiplier: float, steps: int, delta: float, count: float = NO_COUNT) -> float:
+def spent(
+    rate: float, multiplier: float, steps: int, delta: float, count: float = NO_COUNT
+) -> float:
     schedule = Schedule(sampling_rate=rate, steps=steps)
     return spent_epsilon((schedule,), CalibratedNoise(steps=(multiplier,), count=count), delta)
 
@@ -52,7 +54,10 @@ def test_one_step_costs_the_exact_hockey_stick_divergence_of_its_dominating_pair
         x = np.linspace(-30, 30, 200_001)
         null = stats.norm.pdf(x, 0, multiplier)
         moved = (1 - rate) * null + rate * stats.norm.pdf(x, 1, multiplier)
-        both = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((moved, null), (null, moved))]
+        both = [
+            np.maximum(p - math.exp(epsilon) * q, 0).sum()
+            for p, q in ((moved, null), (null, moved))
+        ]
         return float(max(both) * (x[1] - x[0]))
 
     assert divergence(epsilon) <= delta * (1 + 1e-6)
@@ -62,8 +67,12 @@ def test_one_step_costs_the_exact_hockey_stick_divergence_of_its_dominating_pair
 @pytest.mark.parametrize(
     ("rate", "multiplier", "steps", "known"), [(0.01, 1.0, 1000, 2.1245), (0.1, 5.0, 300, 1.5601)]
 )
-def test_it_is_dp_accountings_own_value_and_tighter_than_renyi_accounting(rate, multiplier, steps, known):
-    event = dp.SelfComposedDpEvent(dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), steps)
+def test_it_is_dp_accountings_own_value_and_tighter_than_renyi_accounting(
+    rate, multiplier, steps, known
+):
+    event = dp.SelfComposedDpEvent(
+        dp.PoissonSampledDpEvent(rate, dp.GaussianDpEvent(multiplier)), steps
+    )
     own = PLDAccountant(value_discretization_interval=1e-3)
     own.compose(dp.ComposedDpEvent([dp.GaussianDpEvent(NO_COUNT), event]))
     schedules, noise = (
@@ -137,7 +146,9 @@ def laws(scale: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     reach = math.ceil(12 * scale)
     k = np.arange(-reach, reach + 1)
     near, far = ((np.abs(k) + side) / scale for side in (-0.5, 0.5))
-    rounded = stats.norm.logsf(near) + np.log1p(-np.exp(stats.norm.logsf(far) - stats.norm.logsf(near)))
+    rounded = stats.norm.logsf(near) + np.log1p(
+        -np.exp(stats.norm.logsf(far) - stats.norm.logsf(near))
+    )
     return k, np.asarray(DiscreteGaussian(scale).log_density(k)), rounded
 
 
@@ -151,7 +162,9 @@ def test_discrete_and_rounded_normal_noise_are_as_near_as_is_proved(scale):
         assert (rounded - discrete)[near].max() <= (reach**2 + 1) / (8 * scale**2) + tolerance
         outside = float(np.exp(rounded[~near]).sum())
         assert outside <= math.exp(-0.5 * (reach - 0.5 / scale) ** 2) + tolerance
-    assert (rounded - discrete).max() > 2 / scale**2  # far out the ratio does grow: the tail is needed
+    assert (
+        rounded - discrete
+    ).max() > 2 / scale**2  # far out the ratio does grow: the tail is needed
 
 
 @pytest.mark.parametrize("scale", [30.0, 200.0])
@@ -160,7 +173,9 @@ def test_a_step_with_discrete_noise_keeps_to_the_promise_of_a_normal_one(scale):
     multiplier, epsilon = 1.5, 1.0
     shift = math.floor(scale / multiplier)
     mu = 1 / multiplier
-    tail = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
+    tail = stats.norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * stats.norm.cdf(
+        -mu / 2 - epsilon / mu
+    )
     delta = tail / (1 - subsampled_gaussian.DELTA_SLACK)
     loss = subsampled_gaussian.discretisation_loss(1, scale, epsilon, delta)
     k, discrete, _ = laws(scale)
@@ -184,12 +199,16 @@ def test_a_sampled_step_in_the_plane_keeps_to_the_accountants_line(rate, multipl
     shifted = np.exp(np.add.outer(law.log_density(k - moved[0]), law.log_density(k - moved[1])))
     mixed = (1 - rate) * null + rate * shifted
     epsilon = 0.7
-    excess = [np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((mixed, null), (null, mixed))]
+    excess = [
+        np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((mixed, null), (null, mixed))
+    ]
     delta = max(excess)
     bound = spent(rate, multiplier, 1, delta * (1 - 1 / 512) - 1e-12)
     loss = subsampled_gaussian.discretisation_loss(2, scale, epsilon, delta)
     assert epsilon <= bound + loss
-    assert epsilon > bound - 0.02  # and the direction, neither along an axis nor diagonal, does not matter
+    assert (
+        epsilon > bound - 0.02
+    )  # and the direction, neither along an axis nor diagonal, does not matter
 
 
 def test_the_loss_falls_with_the_scale_and_grows_with_the_noises():

@@ -35,7 +35,9 @@ class AtLeast(q.Query):
             query=self,
             model=model,
             scopes=plain.scopes,
-            matrix=q.weighted(self.variable, matrix=np.triu(np.ones((size, size)))).bind(model).matrix,
+            matrix=q.weighted(self.variable, matrix=np.triu(np.ones((size, size))))
+            .bind(model)
+            .matrix,
         )
 
     def _labels(self, model):
@@ -71,8 +73,12 @@ def test_a_file_of_an_unknown_query_kind_says_what_to_import(tmp_path):
     release = LaplaceStatistics(epsilon=1.0, queries=[AtLeast("age")]).release(NETWORK, PEOPLE)
     release.save(tmp_path / "own.release")
     load = f"import bayesprivmrf as bpm; bpm.load_release({str(tmp_path / 'own.release')!r})"
-    found = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=False)
-    assert "'tests/at-least'; install the package that made them, or import the module" in found.stderr
+    found = subprocess.run(
+        [sys.executable, "-c", load], capture_output=True, text=True, check=False
+    )
+    assert (
+        "'tests/at-least'; install the package that made them, or import the module" in found.stderr
+    )
 
 
 def test_a_query_without_a_kind_is_refused_with_the_remedy_before_the_data_is_read():
@@ -90,7 +96,9 @@ def test_a_query_without_a_kind_is_refused_with_the_remedy_before_the_data_is_re
         def __getattribute__(self, name):
             raise AssertionError("the data was looked at")
 
-    with pytest.raises(ReleaseFileError, match="give the class a `kind`, `_content` and `_restored`"):
+    with pytest.raises(
+        ReleaseFileError, match="give the class a `kind`, `_content` and `_restored`"
+    ):
         LaplaceStatistics(epsilon=1.0, queries=[Own()]).release(NETWORK, Unread())
 
 

@@ -45,7 +45,10 @@ STACKS = {
     "cycle, parities": (CYCLE, [q.parities(2)]),
     "cycle, mixed": (
         CYCLE,
-        [q.parities(1, with_empty=False), q.weighted("d", "c", matrix=[[3, -1, 0, 0, 2, -2], [0] * 6])],
+        [
+            q.parities(1, with_empty=False),
+            q.weighted("d", "c", matrix=[[3, -1, 0, 0, 2, -2], [0] * 6]),
+        ],
     ),
     "three-way": (
         THREE_WAY,
@@ -96,7 +99,8 @@ def brute(stack, network, adjacency, norm, scales):
     inverse = [Fraction(1) / Fraction(scale) ** norm for scale in scales]
     rows = [len(one) for one in bound]
     answers = [
-        np.concatenate([one.answers(counts_of(model, [record])) for one in bound]) for record in records
+        np.concatenate([one.answers(counts_of(model, [record])) for one in bound])
+        for record in records
     ]
     nothing = np.concatenate([one.answers(counts_of(model, [])) for one in bound])
     assert not nothing.any()
@@ -128,7 +132,9 @@ def moved_by(found, stack, network, norm):
     model = bpm.ModelSpecification.from_pgmpy(network)
     one, *other = [counts_of(model, [tuple(record.values())]) for record in found.neighbours]
     difference = one - other[0] if other else one
-    return sum(int((np.abs(query.bind(model).answers(difference)) ** norm).sum()) for query in stack)
+    return sum(
+        int((np.abs(query.bind(model).answers(difference)) ** norm).sum()) for query in stack
+    )
 
 
 @pytest.mark.parametrize("adjacency", list(Adjacency))
@@ -199,7 +205,10 @@ def test_large_tables_take_no_square_of_their_cells(adjacency):
     network = bpm.declare(states, [("a", "b"), ("b", "c"), ("c", "a")])
     stack = [q.table("a", "b"), q.table("b", "c"), q.table("c", "a"), q.table("a")]
     found = q.sensitivity(stack, network, norm=2, adjacency=adjacency)
-    assert (found.power, found.is_exact) == (4 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 8, True)
+    assert (found.power, found.is_exact) == (
+        4 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 8,
+        True,
+    )
 
 
 @pytest.mark.parametrize("with_empty", [True, False])
@@ -261,15 +270,22 @@ def test_answers_are_counts_of_the_records_and_keep_leading_axes():
     flat = counts_of(model, records)
     merged = q.coarsened(0, "a", groups=ODD).bind(CYCLE)
     assert merged.labels == ("0=odd, a=z", "0=odd, a=y", "0=even, a=z", "0=even, a=y")
-    by_hand = [sum((r[1] == 6) == e and r[0] == a for r in records) for e in (False, True) for a in "zy"]
+    by_hand = [
+        sum((r[1] == 6) == e and r[0] == a for r in records) for e in (False, True) for a in "zy"
+    ]
     answers = merged.answers(model.tables(flat))
     assert answers.tolist() == by_hand
     assert answers.dtype.kind == "i"
-    assert merged.answers(np.stack([[flat], [2 * flat]])).tolist() == [[by_hand], [[2 * n for n in by_hand]]]
+    assert merged.answers(np.stack([[flat], [2 * flat]])).tolist() == [
+        [by_hand],
+        [[2 * n for n in by_hand]],
+    ]
     spins = q.parities(2).bind(CYCLE)
     sums = dict(zip(spins.labels, spins.answers(flat).tolist(), strict=True))
     assert sums["records"] == 40
-    assert sums["a * 0=6"] == sum((2 * (r[0] == "y") - 1) * ((r[1] == 6) - (r[1] == 7)) for r in records)
+    assert sums["a * 0=6"] == sum(
+        (2 * (r[0] == "y") - 1) * ((r[1] == 6) - (r[1] == 7)) for r in records
+    )
     chain, steps = records_of(CHAIN)
     walked = [steps[i] for i in rng.integers(0, len(steps), 40)]
     moves = q.pooled([("m1", "m2"), ("m2", "m3")]).bind(chain)
@@ -289,17 +305,27 @@ def test_the_matrix_on_the_cliques_gives_what_each_scope_shows(name):
             shown = 0
             for scope, block in zip(bound.scopes, bound.blocks, strict=True):
                 cells = list(itertools.product(*(model.domain.states_of(v) for v in scope)))
-                shown = shown + block[:, [cells.index(tuple(record[model.domain.index(v)] for v in scope))]]
-            assert bound.answers(counts_of(model, [record])).tolist() == shown.toarray().ravel().tolist()
+                shown = (
+                    shown
+                    + block[:, [cells.index(tuple(record[model.domain.index(v)] for v in scope))]]
+                )
+            assert (
+                bound.answers(counts_of(model, [record])).tolist()
+                == shown.toarray().ravel().tolist()
+            )
 
 
 def test_queries_are_values():
     assert q.table("a", 0) == q.coarsened("a", 0) != q.table(0, "a")
-    one, other = q.weighted("a", matrix=[[1, 2]]), q.weighted("a", matrix=sparse.csr_array([[1.0, 2.0]]))
+    one, other = (
+        q.weighted("a", matrix=[[1, 2]]),
+        q.weighted("a", matrix=sparse.csr_array([[1.0, 2.0]])),
+    )
     assert one == other != q.weighted("a", matrix=[[2, 1]])
     assert len({one, other, q.parities(2), q.parities(2), q.pooled([("a",)]), q.table("a")}) == 4
     assert (
-        repr(q.coarsened("a", a={"all": ["z", "y"]})) == "coarsened('a', groups={'a': {'all': ['z', 'y']}})"
+        repr(q.coarsened("a", a={"all": ["z", "y"]}))
+        == "coarsened('a', groups={'a': {'all': ['z', 'y']}})"
     )
 
 

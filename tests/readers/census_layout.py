@@ -26,7 +26,11 @@ def true_counts(folder, level):
     found = defaultdict(lambda: np.zeros((2, 2, 63), dtype=np.int64))
     with (folder / "blocks.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            cell = (int(row["voting_age"] == "18+"), int(row["hispanic"] == "yes"), int(row["race"]) - 1)
+            cell = (
+                int(row["voting_age"] == "18+"),
+                int(row["hispanic"] == "yes"),
+                int(row["race"]) - 1,
+            )
             found[row[level.lower()]][cell] += int(row["count"])
     return dict(found)
 
@@ -34,7 +38,11 @@ def true_counts(folder, level):
 def variances(folder, level):
     """Published variance of each query's noise."""
     with (folder / "budget.csv").open(newline="") as file:
-        return {row["query"]: float(row["variance"]) for row in csv.DictReader(file) if row["level"] == level}
+        return {
+            row["query"]: float(row["variance"])
+            for row in csv.DictReader(file)
+            if row["level"] == level
+        }
 
 
 def noisy_rows(truth, published, axes, rng):
@@ -90,7 +98,9 @@ def write_rows(rows, root, level, part="DPQuery", state="44", kind="csv"):
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         for row in rows:
-            writer.writerow({n: json.dumps(v) if isinstance(v, list) else v for n, v in row.items()})
+            writer.writerow(
+                {n: json.dumps(v) if isinstance(v, list) else v for n, v in row.items()}
+            )
     return place
 
 

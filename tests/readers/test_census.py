@@ -62,7 +62,9 @@ def folder(request, tmp_path):
 
 
 def read(folder, **kept):
-    return read_census(NETWORK, folder, **{"queries": QUERIES, "levels": ["Tract"], "area": "tract", **kept})
+    return read_census(
+        NETWORK, folder, **{"queries": QUERIES, "levels": ["Tract"], "area": "tract", **kept}
+    )
 
 
 def test_each_query_is_measured_with_its_published_variance(folder):
@@ -92,7 +94,9 @@ def test_axes_that_the_model_lacks_are_summed_over(folder):
 
 
 def test_levels_are_coarsenings_of_the_area(folder):
-    release = read(folder, queries={"cenrace_dpq": ("race",), "total_dpq": ()}, levels=["Tract", "County"])
+    release = read(
+        folder, queries={"cenrace_dpq": ("race",), "total_dpq": ()}, levels=["Tract", "County"]
+    )
     groups = {"tract": {"44": ("4401", "4402"), "45": ("4503",)}}
     assert [m.query for m in release.measurements] == [
         q.table("tract", "race"),
@@ -108,7 +112,9 @@ def test_levels_are_coarsenings_of_the_area(folder):
 
 
 def test_one_area_needs_no_variable_for_it(folder):
-    network = bpm.declare({"votingage": ["under 18", "18+"], "race": [1, 2, 3]}, [("votingage", "race")])
+    network = bpm.declare(
+        {"votingage": ["under 18", "18+"], "race": [1, 2, 3]}, [("votingage", "race")]
+    )
     release = read_census(
         network,
         folder,
@@ -193,10 +199,14 @@ def test_signs_are_read_or_else_names(folder, signs):
         found = bounds_of(release)
         assert sum(len(lower) for _, lower, _ in found) == 12
         ends = [
-            (int(low), int(high)) for _, lower, upper in found for low, high in zip(lower, upper, strict=True)
+            (int(low), int(high))
+            for _, lower, upper in found
+            for low, high in zip(lower, upper, strict=True)
         ]
         counts = [count for each in ages.values() for count in each]
-        expected = [(0, count + 5) for count in counts] + [(count - 5, number or 10**10) for count in counts]
+        expected = [(0, count + 5) for count in counts] + [
+            (count - 5, number or 10**10) for count in counts
+        ]
         assert sorted(ends) == sorted(expected)
 
 
@@ -214,7 +224,11 @@ def test_a_sign_that_says_nothing_and_bounds_that_contradict_are_refused(folder)
         "Tract",
         state="45",
     )
-    asked = {"queries": {"total_dpq": ()}, "state": "45", "constraints": {"votingage_con": ("votingage",)}}
+    asked = {
+        "queries": {"total_dpq": ()},
+        "state": "45",
+        "constraints": {"votingage_con": ("votingage",)},
+    }
     with pytest.raises(DataError, match="must have a sign among"):
         read(folder, **asked)
     write_rows(
@@ -228,7 +242,9 @@ def test_a_sign_that_says_nothing_and_bounds_that_contradict_are_refused(folder)
         read(folder, **asked)
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # fifty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # fifty draws are not mixed
 @pytest.mark.skipif(rhode_island() is None, reason="the shared data set pl94_ri is not here")
 def test_bounds_of_rhode_island_hold_in_every_draw_of_a_model_of_two_cliques(tmp_path):
     """Exact numbers of people by tract, and bounds on voters and on Hispanics, in files of the layout."""
@@ -275,7 +291,11 @@ def test_bounds_of_rhode_island_hold_in_every_draw_of_a_model_of_two_cliques(tmp
         network,
         tmp_path,
         queries={"votingage_dpq": ("votingage",), "hispanic_dpq": ("hispanic",)},
-        constraints={"total_con": (), "votingage_lb_con": ("votingage",), "hispanic_ub_con": ("hispanic",)},
+        constraints={
+            "total_con": (),
+            "votingage_lb_con": ("votingage",),
+            "hispanic_ub_con": ("hispanic",),
+        },
         levels=["Tract"],
         area="tract",
     )
@@ -325,7 +345,8 @@ def test_what_does_not_fit_is_refused(folder, kept, error, message):
 
 def test_a_geography_that_holds_other_areas_is_refused(folder):
     network = bpm.declare(
-        {"tract": ["4401", "4503"], "votingage": [0, 1], "race": [1, 2, 3]}, [("tract", "votingage", "race")]
+        {"tract": ["4401", "4503"], "votingage": [0, 1], "race": [1, 2, 3]},
+        [("tract", "votingage", "race")],
     )
     with pytest.raises(DataError, match="1 of them are not states of 'tract'"):
         read_census(network, folder, queries=QUERIES, levels=["Tract", "County"], area="tract")
@@ -339,7 +360,10 @@ def test_a_geography_that_holds_other_areas_is_refused(folder):
 
 
 def _rewritten(tmp_path, change):
-    rows = [dict(row) for row in noisy_rows(TRUTH, SMALL_VARIANCES, SMALL_AXES, np.random.default_rng(7))]
+    rows = [
+        dict(row)
+        for row in noisy_rows(TRUTH, SMALL_VARIANCES, SMALL_AXES, np.random.default_rng(7))
+    ]
     rows = change(rows) or rows
     write_rows(rows, tmp_path, "Tract")
     return tmp_path
@@ -356,11 +380,14 @@ def test_a_query_that_one_area_lacks_or_has_twice_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("geocode", "GEOCODE"), ("variance", "variances"), ("query_shape", "query shape")]
+    ("old", "new"),
+    [("geocode", "GEOCODE"), ("variance", "variances"), ("query_shape", "query shape")],
 )
 def test_another_spelling_of_a_column_is_named(tmp_path, old, new):
     def renamed(rows):
-        return [{new if name == old else name: value for name, value in row.items()} for row in rows]
+        return [
+            {new if name == old else name: value for name, value in row.items()} for row in rows
+        ]
 
     with pytest.raises(DataError, match=f"'{old}'.*'{new}'"):
         read(_rewritten(tmp_path, renamed))
@@ -373,7 +400,10 @@ def test_another_spelling_of_a_column_is_named(tmp_path, old, new):
         ({"value": ["secret"]}, "must be finite numbers"),
         ({"variance": -1.0}, "must be at least 0"),
         ({"variance": "1e4 people"}, "must be finite numbers"),
-        ({"value": [1, 2]}, "must have 1 numbers, one for each combination of its axes' states, got 2"),
+        (
+            {"value": [1, 2]},
+            "must have 1 numbers, one for each combination of its axes' states, got 2",
+        ),
     ],
 )
 def test_a_broken_entry_is_refused_without_its_value(tmp_path, entry, message):
@@ -402,7 +432,9 @@ def test_areas_with_noise_of_their_own_keep_it(tmp_path):
             if row["geocode"] == "4503":
                 row["variance"] *= 4
 
-    release = read(_rewritten(tmp_path, differ), queries={"votingage * cenrace_dpq": ("votingage", "race")})
+    release = read(
+        _rewritten(tmp_path, differ), queries={"votingage * cenrace_dpq": ("votingage", "race")}
+    )
     evidence = gather(release)
     spread = evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise])
     np.testing.assert_allclose(spread, np.repeat([6.25, 6.25, 25.0], 6), rtol=1e-6)
@@ -442,7 +474,9 @@ def test_a_sum_that_has_no_law_is_refused():
 # Rhode Island's prototype file with the published budget
 
 RHODE_ISLAND = rhode_island()
-needs_data = pytest.mark.skipif(RHODE_ISLAND is None, reason="shared/data/pl94_ri is not beside the checkout")
+needs_data = pytest.mark.skipif(
+    RHODE_ISLAND is None, reason="shared/data/pl94_ri is not beside the checkout"
+)
 RACES = [f"race {number}" for number in range(1, 64)]
 PUBLISHED = {
     "total_dpq": (),
@@ -467,11 +501,15 @@ def test_three_tracts_of_rhode_island_are_read_with_the_published_noise(tmp_path
         write_rows(rows, tmp_path, level, kind=kind)
     tracts = true_counts(RHODE_ISLAND, "Tract")
     chosen = sorted(tracts)[:3]
-    groups = [code for code in sorted(true_counts(RHODE_ISLAND, "Block_Group")) if code[:11] in chosen]
+    groups = [
+        code for code in sorted(true_counts(RHODE_ISLAND, "Block_Group")) if code[:11] in chosen
+    ]
     states = {"age": ["under 18", "18+"], "hispanic": ["no", "yes"], "race": RACES}
     axes = ("age", "hispanic", "race")
     by_tract = bpm.declare({"area": chosen, **states}, [("area", *axes)])
-    release = read_census(by_tract, tmp_path, queries=PUBLISHED, levels=["Tract"], area="area", state="44")
+    release = read_census(
+        by_tract, tmp_path, queries=PUBLISHED, levels=["Tract"], area="area", state="44"
+    )
     assert len(release.measurements) == 9
     exact = np.stack([tracts[code] for code in chosen]).ravel().astype(float)
     scores = []
@@ -498,8 +536,13 @@ def test_three_tracts_of_rhode_island_are_read_with_the_published_noise(tmp_path
 def test_the_shared_files_have_the_published_shares():
     with (RHODE_ISLAND / "budget.csv").open(newline="") as file:
         for row in csv.DictReader(file):
-            shares = [int(a) / int(b) for a, b in (row[n].split("/") for n in ("level_share", "query_share"))]
-            assert float(row["variance"]) == pytest.approx((339 / 542) ** 2 / np.prod(shares), rel=1e-5)
+            shares = [
+                int(a) / int(b)
+                for a, b in (row[n].split("/") for n in ("level_share", "query_share"))
+            ]
+            assert float(row["variance"]) == pytest.approx(
+                (339 / 542) ** 2 / np.prod(shares), rel=1e-5
+            )
 
 
 def test_axes_in_another_order_than_the_files_are_refused(tmp_path):
@@ -509,12 +552,19 @@ def test_axes_in_another_order_than_the_files_are_refused(tmp_path):
 
 
 def test_a_total_that_contradicts_a_constraint_is_refused(folder):
-    network = bpm.declare({"votingage": ["under 18", "18+"], "race": [1, 2, 3]}, [("votingage", "race")])
+    network = bpm.declare(
+        {"votingage": ["under 18", "18+"], "race": [1, 2, 3]}, [("votingage", "race")]
+    )
     truth = int(TRUTH["4402"].sum())
-    given = {"queries": {"detailed_dpq": (None, "votingage", "race")}, "constraints": {"total_con": ()}}
+    given = {
+        "queries": {"detailed_dpq": (None, "votingage", "race")},
+        "constraints": {"total_con": ()},
+    }
 
     def total(number):
-        return read_census(network, folder, levels=["Tract"], geocode="4402", total=number, **given).total
+        return read_census(
+            network, folder, levels=["Tract"], geocode="4402", total=number, **given
+        ).total
 
     assert total(truth) == truth
     with pytest.raises(ModelError, match="in the constraints, 345"):

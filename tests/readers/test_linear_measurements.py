@@ -33,13 +33,17 @@ def whole(factor):
 
 
 def test_whole_tables_are_tables_whatever_the_order_of_the_clique():
-    release = from_mbi(NETWORK, [Linear(TRUTH.T.ravel(), ("b", "a"), 2.0, whole), Linear([79, 41], "a", 3.0)])
+    release = from_mbi(
+        NETWORK, [Linear(TRUTH.T.ravel(), ("b", "a"), 2.0, whole), Linear([79, 41], "a", 3.0)]
+    )
     assert [(m.query, m.noise) for m in release.measurements] == [
         (q.table("b", "a"), Gaussian(2.0)),
         (q.table("a"), Gaussian(3.0)),
     ]
     assert release.guarantee is None
-    assert from_mbi(NETWORK, [Linear([79, 41], ["a"], 2.0)], noise=Laplace).noise == (Laplace(2**0.5),)
+    assert from_mbi(NETWORK, [Linear([79, 41], ["a"], 2.0)], noise=Laplace).noise == (
+        Laplace(2**0.5),
+    )
 
 
 QUERIES = {
@@ -69,10 +73,14 @@ def test_a_query_becomes_its_matrix(name):
 def test_tuples_of_older_versions_are_read():
     matrix = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 1, 1]])
     for given in (matrix, csr_array(matrix)):
-        release = from_mbi(NETWORK, [(given, [70.0, 50.0], 1.5, ("a", "b")), (None, [79, 41], 1.0, ("a",))])
+        release = from_mbi(
+            NETWORK, [(given, [70.0, 50.0], 1.5, ("a", "b")), (None, [79, 41], 1.0, ("a",))]
+        )
         assert release.measurements[0].query == q.weighted("a", "b", matrix=matrix)
         assert release.measurements[1].query == q.table("a")
-    assert from_mbi(NETWORK, [(np.eye(2), [79, 41], 1.0, "a")]).measurements[0].query == q.table("a")
+    assert from_mbi(NETWORK, [(np.eye(2), [79, 41], 1.0, "a")]).measurements[0].query == q.table(
+        "a"
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +88,11 @@ def test_tuples_of_older_versions_are_read():
     [
         ([Linear([1, 2, 3], ("a",))], DataError, "must have 2 numbers"),
         ([Linear([1, 2], ("z",))], ModelError, "not declared"),
-        ([Linear([1, 2], ("a",), 1.0, lambda f: f.datavector()[:1])], DataError, "must have 1 numbers"),
+        (
+            [Linear([1, 2], ("a",), 1.0, lambda f: f.datavector()[:1])],
+            DataError,
+            "must have 1 numbers",
+        ),
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.rows)], ModelError, "failed with AttributeError"),
         ([Linear([1], ("a",), 1.0, lambda f: f.values @ [1, 0.3])], ModelError, "whole weights"),
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.values / 2)], ModelError, "multiply the matrix"),
@@ -103,7 +115,9 @@ def test_real_measurements_of_mbi_are_read():
     factor = mbi.Factor(domain, TRUTH)
     given = [
         mbi.LinearMeasurement(factor.datavector(), ("a", "b"), 2.0),
-        mbi.LinearMeasurement(factor.project(("b",)).datavector(), ("b",), 1.0, mbi.Factor.datavector),
+        mbi.LinearMeasurement(
+            factor.project(("b",)).datavector(), ("b",), 1.0, mbi.Factor.datavector
+        ),
     ]
     release = from_mbi(NETWORK, given)
     assert [m.query for m in release.measurements] == [q.table("a", "b"), q.table("b")]
@@ -148,7 +162,9 @@ def test_keys_in_another_order_are_turned_to_the_declared_states(shape):
 def test_a_prefix_and_a_total_are_read_and_laplace_noise_has_the_drawn_scale():
     prefix = Linear(TURNED.sum(axis=0)[:2], ("b",), 2**0.5 * 3, lambda f: f.datavector()[:2])
     total = Linear([121.0], (), 2**0.5)
-    release = from_opendp(NETWORK, Table(KEYS, Flat(prefix, total)), noise=DiscreteLaplace, missing="missing")
+    release = from_opendp(
+        NETWORK, Table(KEYS, Flat(prefix, total)), noise=DiscreteLaplace, missing="missing"
+    )
     assert [law.name for law in release.noise] == ["discrete-laplace"] * 2
     assert [law.scale for law in release.noise] == pytest.approx([3.0, 1.0])
     assert release.estimated_total == 121
@@ -165,7 +181,12 @@ def test_a_prefix_and_a_total_are_read_and_laplace_noise_has_the_drawn_scale():
         ({**KEYS, "b": ["u", "v"]}, {}, ModelError, "each once, got 2 keys"),
         ({**KEYS, "b": ["u", "v", "w"]}, {}, ModelError, "got 'w'"),
         ([1], {}, ArgumentError, "`keys` and `marginals`"),
-        ({**KEYS, "b": ["u", "v", "missing"]}, {"noise": "gauss"}, ArgumentError, "known noise distribution"),
+        (
+            {**KEYS, "b": ["u", "v", "missing"]},
+            {"noise": "gauss"},
+            ArgumentError,
+            "known noise distribution",
+        ),
     ],
 )
 def test_keys_that_are_not_the_declared_states_are_refused(keys, kept, error, message):

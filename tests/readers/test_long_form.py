@@ -12,7 +12,13 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError, UndeclaredStateError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    BayesPrivMRFError,
+    DataError,
+    ModelError,
+    UndeclaredStateError,
+)
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import (
     DiscreteGaussian,
@@ -57,16 +63,22 @@ def changed(**columns):
     return {name: column for name, column in found.items() if column is not None}
 
 
-@pytest.mark.parametrize("as_source", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table, dict, None])
+@pytest.mark.parametrize(
+    "as_source", [pd.DataFrame, pl.DataFrame, pl.LazyFrame, pa.table, dict, None]
+)
 def test_files_and_frames_are_read_alike(tmp_path, as_source):
     source = written(tmp_path, COLUMNS) if as_source is None else as_source(COLUMNS)
     assert read_counts(NETWORK, source, noise="discrete-gaussian") == EXPECTED
     assert read_counts(NETWORK, source, noise=DiscreteGaussian).guarantee is None
 
 
-def test_missing_entries_are_summed_over_only_where_they_are_said_to_be_and_numbers_are_states(tmp_path):
+def test_missing_entries_are_summed_over_only_where_they_are_said_to_be_and_numbers_are_states(
+    tmp_path,
+):
     ages = [None if a == "*" else float(a) for a in COLUMNS["age"]]
-    frame = pd.DataFrame(changed(age=ages, smokes=[None if s == "*" else s for s in COLUMNS["smokes"]]))
+    frame = pd.DataFrame(
+        changed(age=ages, smokes=[None if s == "*" else s for s in COLUMNS["smokes"]])
+    )
     frame.to_parquet(tmp_path / "counts.parquet")
     frame.astype({"age": "Int64"}).to_csv(tmp_path / "counts.csv", index=False)
     for source in (frame, tmp_path / "counts.parquet", tmp_path / "counts.csv"):
@@ -92,7 +104,9 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
             UndeclaredStateError, match=r"column of 'a'.*empty entry in row 2; name its .*`missing="
         ):
             read_counts(network, source, noise=Laplace(2.0))
-    with pytest.raises(ArgumentError, match="`missing` must be one state for all variables, got a mapping"):
+    with pytest.raises(
+        ArgumentError, match="`missing` must be one state for all variables, got a mapping"
+    ):
         read_counts(network, rows, noise=Laplace(2.0), missing={"a": answer})
     undeclared = {"b": [0, 1, null], "value": [1.5, 2.5, 3.0]}
     with pytest.raises(UndeclaredStateError, match=r"column of 'b'.*row 3"):
@@ -102,7 +116,9 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
             read_counts(network, rows, noise=Laplace(2.0), **bad)
     counts = pd.Series([1.5, 2.5, 3.0], index=pd.Index(["no", "yes", None], dtype=object))
     with pytest.raises(ModelError, match="relabel it with the declared state for missing values"):
-        NoisyStatistics.from_tables(network, {"a": counts, ("a", "b"): np.zeros((3, 2))}, noise=Laplace(2.0))
+        NoisyStatistics.from_tables(
+            network, {"a": counts, ("a", "b"): np.zeros((3, 2))}, noise=Laplace(2.0)
+        )
 
 
 @pytest.mark.parametrize(
@@ -112,15 +128,24 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
             "Table 3: smokers\n\nsmokes,value\nno,61\nyes,41\n",
             r"line 3 .* 1 entry,.* titles above the header",
         ),
-        ("Table 3: smokers, 2024\nsmokes,value\nno,61\nyes,41\n", "column 'value', got none.*no title above"),
+        (
+            "Table 3: smokers, 2024\nsmokes,value\nno,61\nyes,41\n",
+            "column 'value', got none.*no title above",
+        ),
         ("smokes,value\nno,1,410\nyes,41\n", "line 2 .*got 3; .*separators of thousands"),
-        ('smokes,value\nno,61\nyes,"1,410"\n', r"in row 2, which looks like.*thousands.*write 1,410 as 1410"),
+        (
+            'smokes,value\nno,61\nyes,"1,410"\n',
+            r"in row 2, which looks like.*thousands.*write 1,410 as 1410",
+        ),
         ("smokes\tvalue\nno\t1,410\nyes\t41\n", "in row 1, which looks like.*thousands"),
         ("smokes;value\nno;1,410\nyes;410\n", "show which mark is decimal"),
         ("smokes;value\nno;1.410\nyes;410\n", "show which mark is decimal"),
         ("smokes;value\nno;1.410,5\nyes;410\n", "in row 1, which looks like.*thousands"),
         ("smokes,value\nno,61\nyes,41\nTotal,102\n", "got 'Total' in row 3; .*everything='Total'"),
-        ("smokes,value\nno,61\nyes,41\nSource: survey\n", "line 4 .*got 1; .*notes below the table"),
+        (
+            "smokes,value\nno,61\nyes,41\nSource: survey\n",
+            "line 4 .*got 1; .*notes below the table",
+        ),
         ("no,yes\n61,41\n", r"a column for each state of 'smokes'; reshape .*melt"),
     ],
 )
@@ -141,7 +166,9 @@ def test_remedies_for_printed_tables_work(tmp_path):
     assert read_counts(NETWORK, frame, noise=Laplace(2.0), everything="Total") == wanted
     # offices leave the other columns of a total row empty
     frame["age"] = pd.Series([None, None, None], dtype=object)
-    with pytest.raises(UndeclaredStateError, match=r"row 1; .*or write 'Total' in it if it stands for all"):
+    with pytest.raises(
+        UndeclaredStateError, match=r"row 1; .*or write 'Total' in it if it stands for all"
+    ):
         read_counts(NETWORK, frame, noise=Laplace(2.0), everything="Total")
     filled = frame.fillna("Total")
     assert read_counts(NETWORK, filled, noise=Laplace(2.0), everything="Total") == wanted
@@ -149,7 +176,9 @@ def test_remedies_for_printed_tables_work(tmp_path):
         "smokes;value;scale\nno;1,410;0,5\nyes;41;0,5\n"
     )  # another comma shows that it is decimal
     assert read_counts(NETWORK, place, noise="laplace").flat.tolist() == [1.41, 41]
-    with pytest.raises(ArgumentError, match="text; convert it to numbers, without separators of thousands"):
+    with pytest.raises(
+        ArgumentError, match="text; convert it to numbers, without separators of thousands"
+    ):
         NoisyStatistics.from_tables(
             bpm.declare({"a": ["no", "yes"]}, [("a",)]), {"a": ["1,410", "41"]}, noise=Laplace(2.0)
         )
@@ -161,7 +190,10 @@ def test_a_variable_without_a_column_is_summed_over():
 
 
 def test_proportions_are_refused_and_a_single_cell_does_not_matter():
-    for ages, values in (([20, 40, 60], [0.5, 0.3, 0.2]), ([20, 40, 60, "*"], [0.5, 0.3, 0.2, 1.0])):
+    for ages, values in (
+        ([20, 40, 60], [0.5, 0.3, 0.2]),
+        ([20, 40, 60, "*"], [0.5, 0.3, 0.2, 1.0]),
+    ):
         with pytest.raises(ModelError, match="must hold counts, got proportions"):
             read_counts(NETWORK, {"age": ages, "value": values}, noise=Laplace(0.01))
 
@@ -181,7 +213,12 @@ def test_laws_may_differ_from_row_to_row():
     laws = ["discrete-gaussian"] * 2 + ["none"] * 3 + ["laplace"] * 6
     scales = ["1"] * 2 + [""] * 3 + ["2"] * 5 + ["4"]
     release = read_counts(NETWORK, changed(law=laws, scale=scales))
-    assert [m.noise for m in release.measurements] == [DiscreteGaussian(1), NoNoise(), Laplace(2), Laplace(4)]
+    assert [m.noise for m in release.measurements] == [
+        DiscreteGaussian(1),
+        NoNoise(),
+        Laplace(2),
+        Laplace(4),
+    ]
     assert [len(m.values) for m in release.measurements] == [2, 3, 5, 1]
 
 
@@ -192,7 +229,10 @@ def test_variances_give_the_law_of_that_variance():
 
 def test_a_query_column_tells_repeated_tables_apart():
     rows = {"age": [20, 40, 60] * 2, "value": [5, 3, 2, 6, 3, 1], "query": ["a"] * 3 + ["b"] * 3}
-    assert [len(m.values) for m in read_counts(NETWORK, rows, noise=Laplace(2)).measurements] == [3, 3]
+    assert [len(m.values) for m in read_counts(NETWORK, rows, noise=Laplace(2)).measurements] == [
+        3,
+        3,
+    ]
     del rows["query"]
     with pytest.raises(DataError, match=r"3 further rows for the same cells.*`query`"):
         read_counts(NETWORK, rows, noise=Laplace(2))
@@ -222,7 +262,9 @@ def test_columns_of_other_names_are_mapped(tmp_path):
         "s": COLUMNS["scale"],
     }
     names = {"smokes": "Smokes", "value": "n", "scale": "s"}
-    found = read_counts(NETWORK, written(tmp_path, renamed), noise="discrete-gaussian", columns=names)
+    found = read_counts(
+        NETWORK, written(tmp_path, renamed), noise="discrete-gaussian", columns=names
+    )
     assert found == EXPECTED
 
 
@@ -245,8 +287,18 @@ def test_guarantee_and_total_are_those_given():
     [
         (changed(value=None, count=COLUMNS["value"]), {}, DataError, "column 'value', got none"),
         (changed(value=None, Values=COLUMNS["value"]), {}, DataError, "'Values' is similar"),
-        (changed(smokes=None, Smoke=COLUMNS["smokes"]), {}, DataError, "'Smoke' must be called 'smokes'"),
-        (changed(scale=None, variances=[1] * 11), {}, DataError, "'variances' must be called 'variance'"),
+        (
+            changed(smokes=None, Smoke=COLUMNS["smokes"]),
+            {},
+            DataError,
+            "'Smoke' must be called 'smokes'",
+        ),
+        (
+            changed(scale=None, variances=[1] * 11),
+            {},
+            DataError,
+            "'variances' must be called 'variance'",
+        ),
         (changed(smokes=None, age=None), {}, DataError, "column for at least one variable"),
         (changed(age=["21", *COLUMNS["age"][1:]]), {}, UndeclaredStateError, "declared states"),
         (changed(value=["secret", *COLUMNS["value"][1:]]), {}, DataError, "finite numbers"),
@@ -264,17 +316,42 @@ def test_guarantee_and_total_are_those_given():
         (changed(law=["laplace"] * 11), {}, ArgumentError, "must be left out"),
         (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise distribution"),
         (COLUMNS, {"noise": None}, ArgumentError, "the distribution of the noise must be stated"),
-        (COLUMNS, {"noise": Laplace(2.0)}, ArgumentError, "family of distributions beside a column `scale`"),
+        (
+            COLUMNS,
+            {"noise": Laplace(2.0)},
+            ArgumentError,
+            "family of distributions beside a column `scale`",
+        ),
         (COLUMNS, {"noise": 3}, ArgumentError, "family of noise distributions"),
         ({n: c[:-1] for n, c in COLUMNS.items()}, {}, DataError, "each of its 6 cells, got 5"),
-        ({n: [*c, c[-1]] for n, c in COLUMNS.items()}, {}, DataError, "1 further rows for the same cells"),
+        (
+            {n: [*c, c[-1]] for n, c in COLUMNS.items()},
+            {},
+            DataError,
+            "1 further rows for the same cells",
+        ),
         ({n: [] for n in COLUMNS}, {}, DataError, "at least one row"),
-        (changed(value=[0.041, 0.061, *COLUMNS["value"][2:]]), {"noise": "gaussian"}, ModelError, "one unit"),
+        (
+            changed(value=[0.041, 0.061, *COLUMNS["value"][2:]]),
+            {"noise": "gaussian"},
+            ModelError,
+            "one unit",
+        ),
         (COLUMNS, {"total": 9000}, ModelError, "one unit"),
         (COLUMNS, {"columns": {"Age": "age"}}, ArgumentError, "'age' is similar"),
         (COLUMNS, {"columns": {"age": "Alter"}}, DataError, "column 'Alter'"),
-        (COLUMNS, {"groups": {"age": {"<50": [20], "50+": [60]}}}, ArgumentError, "got 40 no times"),
-        (COLUMNS, {"groups": {"age": {"20": [20, 40], "50+": [60]}}}, ArgumentError, "labels that no state"),
+        (
+            COLUMNS,
+            {"groups": {"age": {"<50": [20], "50+": [60]}}},
+            ArgumentError,
+            "got 40 no times",
+        ),
+        (
+            COLUMNS,
+            {"groups": {"age": {"20": [20, 40], "50+": [60]}}},
+            ArgumentError,
+            "labels that no state",
+        ),
         (COLUMNS, {"groups": [1]}, ArgumentError, "must map variables"),
     ],
 )
@@ -325,7 +402,11 @@ def test_a_state_called_as_the_entry_for_all_states_is_refused(label):
 
 def test_withheld_counts_have_the_probability_of_their_bounds():
     network = bpm.declare({"a": ["n", "y"], "b": ["n", "y"]}, [("a", "b")])
-    rows = {"a": ["n", "n", "y", "y"], "b": ["n", "y", "n", "y"], "value": ["40", "<10", " <10", "31"]}
+    rows = {
+        "a": ["n", "n", "y", "y"],
+        "b": ["n", "y", "n", "y"],
+        "value": ["40", "<10", " <10", "31"],
+    }
     known = {"noise": DiscreteLaplace(2.0), "total": 100}
     plain, within = read_counts(network, rows, withheld={"<10": (-50, 9)}, **known).measurements
     assert plain.values.tolist() == [40, 31]
@@ -350,7 +431,9 @@ def test_what_only_python_takes_for_a_number_is_refused(value):
     with pytest.raises(DataError, match="must be finite numbers"):
         read_counts(network, {"a": ["n", "y"], "value": [value, 5]}, noise=Laplace(2.0))
     with pytest.raises(ArgumentError, match="`scale` must be a finite number"):
-        read_counts(network, {"a": ["n", "y"], "value": [3, 5], "scale": [value, 5]}, noise="laplace")
+        read_counts(
+            network, {"a": ["n", "y"], "value": [3, 5], "scale": [value, 5]}, noise="laplace"
+        )
 
 
 ROWS = "smokes{0}ill{0}value{0}variance\n*{0}no{0}812{0}4{1}5\n*{0}yes{0}175{0}4{1}5\n"
@@ -385,8 +468,14 @@ def test_a_file_is_read_as_it_is_exported(tmp_path, name, text):
     ("text", "match"),
     [
         (ROWS.format(";", ",").replace("812", "1.812"), "must be"),
-        (ROWS.format(",", ".").replace("812,4.5", "812"), "line 2 of a CSV file must have 4 entries"),
-        (ROWS.format(",", ".").replace("812", '"8\n12"'), "no field of a CSV file may hold a line break"),
+        (
+            ROWS.format(",", ".").replace("812,4.5", "812"),
+            "line 2 of a CSV file must have 4 entries",
+        ),
+        (
+            ROWS.format(",", ".").replace("812", '"8\n12"'),
+            "no field of a CSV file may hold a line break",
+        ),
         (ROWS.format(",", ".").replace("value", "Valeu"), "is similar"),
         ("ill,value\n", "must have at least one row"),
     ],

@@ -33,7 +33,9 @@ def by_hand(folder):
 
 WRITERS = {
     "hand": by_hand,
-    "arrow": lambda f: pq.write_to_dataset(pa.Table.from_pandas(RECORDS), f, partition_cols=["year", "area"]),
+    "arrow": lambda f: pq.write_to_dataset(
+        pa.Table.from_pandas(RECORDS), f, partition_cols=["year", "area"]
+    ),
     "pandas": lambda f: RECORDS.to_parquet(f, partition_cols=["year"]),
     # its files hold the columns of the subfolders as well
     "polars": lambda f: pl.from_pandas(RECORDS).write_parquet(f, partition_by=["year"], mkdir=True),
@@ -112,7 +114,8 @@ def test_one_odd_subfolder_does_not_change_the_codes_of_other_records(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "odd", [["secret"], [True], pd.to_datetime(["2020-01-01"]), pd.Series(["secret"], dtype="category")]
+    "odd",
+    [["secret"], [True], pd.to_datetime(["2020-01-01"]), pd.Series(["secret"], dtype="category")],
 )
 def test_the_first_file_does_not_decide_how_the_others_are_read(odd, tmp_path):
     """Arrow converts all files to the types of the first: one record's file would turn all others to `other`."""
@@ -150,7 +153,9 @@ def test_the_first_file_does_not_round_the_numbers_of_the_others(first, tmp_path
 def test_waves_in_subfolders_are_text_whose_order_is_declared(tmp_path):
     for wave in (2, 9, 10):
         (tmp_path / f"wave={wave}").mkdir()
-        pd.DataFrame({"id": [1], "state": [f"s{wave}"]}).to_parquet(tmp_path / f"wave={wave}" / "a.parquet")
+        pd.DataFrame({"id": [1], "state": [f"s{wave}"]}).to_parquet(
+            tmp_path / f"wave={wave}" / "a.parquet"
+        )
     columns = {"person": "id", "position": "wave", "state": "state"}
     for data in (tmp_path, read_records(tmp_path)):
         with pytest.raises(DataError, match=r"order=\["):

@@ -63,7 +63,11 @@ def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
     if place:
         yield place
     within = (
-        value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:3])
+        if isinstance(value, list)
+        else ()
     )
     for key, item in within:
         yield from places(item, (*place, key))

@@ -20,7 +20,9 @@ VARIANCES = np.array([[1.0, 4.0, 4.0], [400.0, 1.0, 90000.0]])
 
 def test_nested_tables_are_the_measurements_that_they_are():
     release = NoisyStatistics.from_tables(
-        MODEL, {"a": [80.0, 41.0], ("b", "a"): PAIRS.T}, noise={"a": Laplace(1.0), ("a", "b"): Laplace(3.0)}
+        MODEL,
+        {"a": [80.0, 41.0], ("b", "a"): PAIRS.T},
+        noise={"a": Laplace(1.0), ("a", "b"): Laplace(3.0)},
     )
     asked = [
         Measurement(q.table("a"), [80.0, 41.0], Laplace(1.0)),
@@ -34,7 +36,11 @@ def test_a_table_that_was_measured_twice_counts_twice():
     noise = [Gaussian(1.0), Gaussian(2.0)]
     pairs = [(("a", "b"), PAIRS), (("b", "a"), PAIRS.T + 1)]
     for tables in (pairs, dict(pairs)):
-        laws = noise if tables is pairs else {key: law for (key, _), law in zip(pairs, noise, strict=True)}
+        laws = (
+            noise
+            if tables is pairs
+            else {key: law for (key, _), law in zip(pairs, noise, strict=True)}
+        )
         release = NoisyStatistics.from_tables(MODEL, tables, noise=laws)
         assert [each.noise for each in release.measurements] == noise
         assert release.estimated_total == pytest.approx((120 * 4 + 126) / 5)
@@ -49,7 +55,9 @@ def test_a_table_that_was_measured_twice_counts_twice():
         {("b", "a"): VARIANCES.T},
         {
             ("a", "b"): {
-                (a, b): Gaussian(VARIANCES[i, b] ** 0.5) for i, a in enumerate("xy") for b in (2, 0, 1)
+                (a, b): Gaussian(VARIANCES[i, b] ** 0.5)
+                for i, a in enumerate("xy")
+                for b in (2, 0, 1)
             }
         },
     ],
@@ -58,7 +66,9 @@ def test_a_table_that_was_measured_twice_counts_twice():
 def test_each_cell_keeps_its_own_law(noise, tmp_path):
     release = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=noise)
     evidence = gather(release)
-    spread = np.asarray(evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise]))
+    spread = np.asarray(
+        evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise])
+    )
     np.testing.assert_allclose(spread, VARIANCES.ravel())
     np.testing.assert_allclose(evidence.matrix.T @ evidence.noisy_counts, PAIRS.ravel())
     assert release.estimated_total == pytest.approx(PAIRS.sum())
@@ -90,7 +100,9 @@ def test_a_zero_variance_is_an_exact_cell():
     variances[0, 0] = 0
     release = NoisyStatistics.from_tables(MODEL, {("a", "b"): PAIRS}, noise=variances)
     assert {law.name for law in release.noise} == {"none", "gaussian"}
-    assert NaiveMLE(ridge=0).fit(release).marginal(["a", "b"]).to_numpy()[0, 0] == pytest.approx(50 / 120)
+    assert NaiveMLE(ridge=0).fit(release).marginal(["a", "b"]).to_numpy()[0, 0] == pytest.approx(
+        50 / 120
+    )
 
 
 def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
@@ -114,7 +126,12 @@ def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
         (PAIRS, Laplace(1.0), ArgumentError, "must map"),
         ({("a", "b"): PAIRS}, VARIANCES.T, ModelError, r"must have shape \(2, 3\)"),
         ({("a", "b"): PAIRS}, -VARIANCES, ArgumentError, "not negative"),
-        ({("a", "b"): PAIRS}, {("a", "b"): {("x", 0): Laplace(1.0)}}, ModelError, "1 of 6 combinations"),
+        (
+            {("a", "b"): PAIRS},
+            {("a", "b"): {("x", 0): Laplace(1.0)}},
+            ModelError,
+            "1 of 6 combinations",
+        ),
         ({("a", "b"): PAIRS}, "laplace", ArgumentError, "must be a noise distribution"),
         ({("a", "b"): PAIRS, "a": [1, 2]}, Laplace, ArgumentError, "must be a noise distribution"),
         ({("a", "b"): PAIRS, "a": [1, 2]}, DiscreteGaussian(1.0), ModelError, "whole numbers"),
@@ -132,7 +149,9 @@ def test_laws_of_cells_follow_the_axes_of_their_own_key():
     states = {("x", 0): 1.0, ("x", 1): 4.0, ("y", 0): 9.0, ("y", 1): 16.0}
     laws = {cell: Gaussian(variance**0.5) for cell, variance in states.items()}
     for noise in (variances, [[Gaussian(v**0.5) for v in row] for row in variances], laws):
-        release = NoisyStatistics.from_tables(model, {("b", "a"): table.T}, noise={("a", "b"): noise})
+        release = NoisyStatistics.from_tables(
+            model, {("b", "a"): table.T}, noise={("a", "b"): noise}
+        )
         evidence = gather(release)
         found = evidence.matrix.T @ evidence.spread([law.variance for law in evidence.noise])
         np.testing.assert_allclose(found, variances.ravel())
@@ -152,22 +171,34 @@ def test_tables_of_proportions_are_refused_with_the_remedy(decimals):
     network = bpm.declare({"a": ["x", "y", "z"], "b": ["n", "y"]}, [("a", "b")])
     shares = np.round(np.array([[1, 1], [2, 1], [1, 1]]) / 7, decimals)
     for tables in ({("a", "b"): shares}, [("a", shares.sum(axis=1)), (("b", "a"), shares.T)]):
-        with pytest.raises(ModelError, match=r"must hold counts, got proportions.*multiply the tables"):
+        with pytest.raises(
+            ModelError, match=r"must hold counts, got proportions.*multiply the tables"
+        ):
             bpm.NoisyStatistics.from_tables(network, tables, noise=Gaussian(0.01))
     for counts in (np.eye(3)[:, :2], [[1.2, -0.3], [0.2, 0.1], [-0.4, 0.2]]):
         bpm.NoisyStatistics.from_tables(network, {("a", "b"): counts}, noise=Gaussian(0.5))
 
 
 @pytest.mark.parametrize("decimals", [1, 13])
-def test_tables_that_look_like_percentages_are_read_with_a_warning_unless_there_are_100_records(decimals):
+def test_tables_that_look_like_percentages_are_read_with_a_warning_unless_there_are_100_records(
+    decimals,
+):
     network = bpm.declare({"a": ["x", "y", "z"], "b": ["n", "y"]}, [("a", "b")])
     percentages = np.round(np.array([[1, 1], [2, 1], [1, 1]]) / 7 * 100, decimals)
     release = bpm.NoisyStatistics.from_tables
-    for tables in ({("a", "b"): percentages}, [("a", percentages.sum(axis=1)), (("b", "a"), percentages.T)]):
-        with pytest.warns(ConsistencyWarning, match="look like percentages.*state total=100") as caught:
+    for tables in (
+        {("a", "b"): percentages},
+        [("a", percentages.sum(axis=1)), (("b", "a"), percentages.T)],
+    ):
+        with pytest.warns(
+            ConsistencyWarning, match="look like percentages.*state total=100"
+        ) as caught:
             found = release(network, tables, noise=Gaussian(0.5))
         assert caught[0].filename == __file__
-        assert found.flat.tolist() == release(network, tables, noise=Gaussian(0.5), total=100).flat.tolist()
+        assert (
+            found.flat.tolist()
+            == release(network, tables, noise=Gaussian(0.5), total=100).flat.tolist()
+        )
     rows = {"a": list("xxyyzz"), "b": list("nynyny"), "value": percentages.ravel()}
     with pytest.warns(ConsistencyWarning, match="multiply the tables and the scales") as caught:
         bpm.readers.read_counts(network, rows, noise=Gaussian(0.5))

@@ -66,7 +66,9 @@ class CountsRecords(Mechanism[Any, DiscreteLaplace, np.ndarray, NoisyCount]):
 
     def _randomise(self, plan, exact, source, stamp):
         noisy = int(source.add(exact, plan)[0])
-        return NoisyCount(records=noisy, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance)
+        return NoisyCount(
+            records=noisy, noise=plan, guarantee=stamp.guarantee, provenance=stamp.provenance
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +98,12 @@ class PlainCount(NamelessCount):
 
 
 def count(**changes):
-    given = {"records": 12, "noise": DiscreteLaplace(1.5), "guarantee": GUARANTEE, "provenance": PROVENANCE}
+    given = {
+        "records": 12,
+        "noise": DiscreteLaplace(1.5),
+        "guarantee": GUARANTEE,
+        "provenance": PROVENANCE,
+    }
     return NoisyCount(**given | changes)
 
 
@@ -134,7 +141,9 @@ def test_a_kind_that_is_read_back_as_another_release_cannot_be_saved(tmp_path):
             return NoisyCount._restored(content, array, **stamp)
 
     for kind in (Forgetful, Changed):
-        given = kind(records=12, noise=DiscreteLaplace(1.5), guarantee=GUARANTEE, provenance=PROVENANCE)
+        given = kind(
+            records=12, noise=DiscreteLaplace(1.5), guarantee=GUARANTEE, provenance=PROVENANCE
+        )
         with pytest.raises(
             ReleaseFileError, match="reading it back gives another release; correct its kind's"
         ):
@@ -153,12 +162,20 @@ def test_a_kind_must_say_how_it_is_written_and_be_the_only_one_of_its_name():
     hooks = {name: vars(NoisyCount)[name] for name in ("_content", "_restored")}
     for missing in hooks:
         with pytest.raises(TypeError, match="must supply `_content` and `_restored`"):
-            type("Half", (Released,), {"kind": "half"} | {n: h for n, h in hooks.items() if n != missing})
+            type(
+                "Half",
+                (Released,),
+                {"kind": "half"} | {n: h for n, h in hooks.items() if n != missing},
+            )
     with pytest.raises(TypeError, match=r"another kind than 'noisy-statistics', which .*NoisyStat"):
         type("Usurper", (Released,), {"kind": "noisy-statistics"} | hooks)
-    again = type("NoisyCount", (Released,), {"kind": "counted-records", "__module__": __name__} | hooks)
+    again = type(
+        "NoisyCount", (Released,), {"kind": "counted-records", "__module__": __name__} | hooks
+    )
     try:
-        assert RELEASE_KINDS.find("counted-records") is again  # as when a notebook's cell is run again
+        assert (
+            RELEASE_KINDS.find("counted-records") is again
+        )  # as when a notebook's cell is run again
     finally:
         RELEASE_KINDS.add("counted-records", NoisyCount)
 
@@ -184,7 +201,9 @@ PLUGIN = f"from {__name__} import NoisyCount\nclass Made(NoisyCount):\n    kind 
         (None, "no installed package provides its kind, 'plugged-False'; install"),
     ],
 )
-def test_a_kind_that_was_not_imported_is_found_by_its_entry_point(tmp_path, monkeypatch, text, said):
+def test_a_kind_that_was_not_imported_is_found_by_its_entry_point(
+    tmp_path, monkeypatch, text, said
+):
     count().save(tmp_path / "r")
     document, array = document_and_array(tmp_path / "r")
     kind = document["content"]["kind"] = f"plugged-{text is PLUGIN}"
@@ -256,7 +275,12 @@ def installed(monkeypatch):
         def __init__(self, name, target):
             self.name, self.value, self.load = name, f"counting:{name}", lambda: target
 
-    made = {"count": RecordCount, "nameless": NamelessCount, "silent": SilentCount, "plain": PlainCount}
+    made = {
+        "count": RecordCount,
+        "nameless": NamelessCount,
+        "silent": SilentCount,
+        "plain": PlainCount,
+    }
     points = [Point(name, target) for name, target in made.items()]
     monkeypatch.setattr(registry, "installed", lambda group: points)
     listed = {"counted-records": [Point("counted-records", NoisyCount)]}
@@ -264,7 +288,16 @@ def installed(monkeypatch):
     return listed
 
 
-COMMAND = ("release", "data.csv", "--model", "model.toml", "--epsilon", "1", "--out", "count.release")
+COMMAND = (
+    "release",
+    "data.csv",
+    "--model",
+    "model.toml",
+    "--epsilon",
+    "1",
+    "--out",
+    "count.release",
+)
 
 
 @pytest.mark.usefixtures("installed")
@@ -283,7 +316,9 @@ def test_the_command_line_saves_a_kind_of_another_package(toy, capsys, form):
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("name", ["nameless", "silent", "plain"])
-def test_the_command_line_refuses_a_release_that_cannot_be_saved_before_it_reads_data(toy, capsys, name):
+def test_the_command_line_refuses_a_release_that_cannot_be_saved_before_it_reads_data(
+    toy, capsys, name
+):
     assert main([*COMMAND, "--mechanism", name]) == 1
     said = capsys.readouterr()
     assert "must be one whose release can be saved" in said.err
@@ -298,7 +333,10 @@ def test_the_command_line_refuses_a_kind_that_is_not_listed_under_its_name_befor
         installed["counted-records"] = points
         assert main([*COMMAND, "--mechanism", "count"]) == (0 if points else 1)
     said = capsys.readouterr().err
-    assert "NoisyCount must be listed as 'counted-records', its own name, in the entry-point group" in said
+    assert (
+        "NoisyCount must be listed as 'counted-records', its own name, in the entry-point group"
+        in said
+    )
     installed["counted-records"] = [EntryPoint(lambda: RecordCount)]
     assert main([*COMMAND, "--mechanism", "count", "--force"]) == 1
 
@@ -320,7 +358,9 @@ def test_a_mechanism_whose_budget_is_a_setting_runs_from_the_command_line(toy, i
     for budget in ("--epsilon", "--rho"):
         assert main([*head, *tail, budget, "1", *given]) == 1
         said = capsys.readouterr().err
-        assert f"takes no `{budget}`; give it its budget by `--set`, such as `--set delta=...`" in said
+        assert (
+            f"takes no `{budget}`; give it its budget by `--set`, such as `--set delta=...`" in said
+        )
     assert main(["plan", "--model", "model.toml", *given]) == 0
     assert "delta = 0.01" in capsys.readouterr().out
     assert main([*head, *tail, *given]) == 0
@@ -353,7 +393,9 @@ sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))
 
 def on_a_full_disk(limit):
     script = FULL.format(folder=str(Path(__file__).parents[1]))
-    return subprocess.run([sys.executable, "-c", script, str(limit)], capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-c", script, str(limit)], capture_output=True, text=True
+    )
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
@@ -376,6 +418,8 @@ def test_where_the_disk_fills_while_noise_is_drawn_the_command_line_prints_the_r
     assert sorted(path.name for path in toy.iterdir()) == ["data.csv", "model.toml"]
     Path("release.txt").write_text(found.stdout)
     decode = [sys.executable, "-m", "base64", "-d", "release.txt"]  # as the message says
-    Path("count.release").write_bytes(subprocess.run(decode, capture_output=True, check=True).stdout)
+    Path("count.release").write_bytes(
+        subprocess.run(decode, capture_output=True, check=True).stdout
+    )
     assert f"drawn {load_release('count.release').records}" in found.stderr
     assert Path("count.release").read_bytes() == base64.b64decode(found.stdout)

@@ -34,7 +34,9 @@ def shuffled_forms(values, scope, random):
     dims = [str(name) for name in names]
     yield xr.DataArray(moved, dims=dims, coords=dict(zip(dims, labels, strict=True)))
     index = pd.MultiIndex.from_product(labels, names=names)
-    long = pd.Series(moved.ravel(), index=index).sample(frac=1, random_state=int(random.integers(99)))
+    long = pd.Series(moved.ravel(), index=index).sample(
+        frac=1, random_state=int(random.integers(99))
+    )
     yield long
     yield long.to_dict() if axes == sorted(axes) else long.rename("count").to_frame()
     if len(names) > 1:
@@ -44,7 +46,9 @@ def shuffled_forms(values, scope, random):
     if axes == sorted(axes):
         yield pd.Series(moved.ravel(), index=index.set_names([None] * len(names)))
         yield xr.DataArray(
-            moved, dims=[f"dim_{k}" for k in axes], coords={f"dim_{k}": own for k, own in enumerate(labels)}
+            moved,
+            dims=[f"dim_{k}" for k in axes],
+            coords={f"dim_{k}": own for k, own in enumerate(labels)},
         )
 
 
@@ -60,14 +64,18 @@ def test_a_frame_with_a_column_of_states_is_refused_with_a_remedy_that_works():
     wanted = read([[1.5, 2.0], [3.5, 4.0]])
     assert read(wide.set_index(["sex"])) == wanted
     long = wide.melt("sex", var_name="ill", value_name="n")
-    with pytest.raises(ModelError, match=r"set_index\(\['sex', 'ill'\]\)` and take the column of its counts"):
+    with pytest.raises(
+        ModelError, match=r"set_index\(\['sex', 'ill'\]\)` and take the column of its counts"
+    ):
         read(long)
     assert read(long.set_index(["sex", "ill"])["n"]) == wanted
     # counts that are named after their variable, and a state with the name of a variable
     people = pd.DataFrame({"sex": ["f", "m", "m"]})
     counts = people.groupby("sex")["sex"].count().to_frame()
     one = bpm.declare({"sex": ["f", "m"]}, [("sex",)])
-    assert NoisyStatistics.from_tables(one, {"sex": counts}, noise=Laplace(1.0)).tables["sex"].tolist() == [
+    assert NoisyStatistics.from_tables(one, {"sex": counts}, noise=Laplace(1.0)).tables[
+        "sex"
+    ].tolist() == [
         1,
         2,
     ]
@@ -88,14 +96,20 @@ def test_any_layout_of_a_labeled_table_gives_the_release_of_the_plain_array(seed
         assert NoisyStatistics.from_tables(network, {scope: form}, noise=Laplace(1.0)) == wanted
         measured = [Measurement(q.table(*scope), form, Laplace(1.0))]
         assert NoisyStatistics.from_measurements(network, measured) == wanted
-        more = {cell: each + 1 for cell, each in form.items()} if isinstance(form, dict) else form + 1
+        more = (
+            {cell: each + 1 for cell, each in form.items()} if isinstance(form, dict) else form + 1
+        )
         assert NoisyStatistics.from_tables(network, [(scope, form)], noise=[more]) == by_variance
 
 
 def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
-    people = pd.DataFrame({"sat": ["low"] * 5 + ["high"] * 2 + ["medium"] * 3, "sex": list("mfmfmfmfmf")})
+    people = pd.DataFrame(
+        {"sat": ["low"] * 5 + ["high"] * 2 + ["medium"] * 3, "sex": list("mfmfmfmfmf")}
+    )
     network = bpm.declare({"sat": STATES["sat"], "sex": ["m", "f"]}, [("sat", "sex")])
-    counts = [[(people.sat.eq(a) & people.sex.eq(b)).sum() for b in ("m", "f")] for a in STATES["sat"]]
+    counts = [
+        [(people.sat.eq(a) & people.sex.eq(b)).sum() for b in ("m", "f")] for a in STATES["sat"]
+    ]
     wanted = NoisyStatistics.from_tables(network, {("sat", "sex"): counts}, noise=Laplace(1.0))
     for table in (
         pd.crosstab(people.sat, people.sex),
@@ -105,10 +119,15 @@ def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
         people.value_counts(),
         people.groupby(["sex", "sat"]).size().astype("Int64").unstack(),
     ):
-        assert NoisyStatistics.from_tables(network, {("sat", "sex"): table}, noise=Laplace(1.0)) == wanted
+        assert (
+            NoisyStatistics.from_tables(network, {("sat", "sex"): table}, noise=Laplace(1.0))
+            == wanted
+        )
     with pytest.raises(ModelError, match="leave out the margins"):
         NoisyStatistics.from_tables(
-            network, {("sat", "sex"): pd.crosstab(people.sat, people.sex, margins=True)}, noise=Laplace(1.0)
+            network,
+            {("sat", "sex"): pd.crosstab(people.sat, people.sex, margins=True)},
+            noise=Laplace(1.0),
         )
 
 
@@ -118,7 +137,9 @@ def test_the_library_reads_its_own_marginals_and_answers():
     assert plain(values=200 * solution.marginal(["sex", 0, "sat"])) == wanted
     query = q.coarsened("sat", "sex", sat={"low": ["low"], "more": ["medium", "high"]})
     answers = solution.interval(query)["estimate"]
-    again = [Measurement(query, values, Laplace(1.0)) for values in (answers[::-1], answers.to_numpy())]
+    again = [
+        Measurement(query, values, Laplace(1.0)) for values in (answers[::-1], answers.to_numpy())
+    ]
     first, second = NoisyStatistics.from_measurements(NETWORK, again).measurements
     np.testing.assert_array_equal(first.values, second.values)
 
@@ -147,7 +168,9 @@ def test_labels_are_equal_as_declared_states_are():
     assert NoisyStatistics.from_tables(network, {"a": table}, noise=Laplace(1.0)) == wanted
 
 
-@pytest.mark.parametrize("states", [[0, 1], [1, 0], [1.0, 0.0], [True, False], ["yes", "no"], [0, 1, 2]])
+@pytest.mark.parametrize(
+    "states", [[0, 1], [1, 0], [1.0, 0.0], [True, False], ["yes", "no"], [0, 1, 2]]
+)
 def test_numbers_that_pandas_counts_rows_by_are_labels_of_the_states_or_refused(states):
     """pandas stores the index of ``pd.Series({0: 7.0, 1: 3.0})`` and the one that it sets itself alike."""
     network, rows = bpm.declare({"a": states}, [("a",)]), pd.RangeIndex(2)
@@ -156,7 +179,9 @@ def test_numbers_that_pandas_counts_rows_by_are_labels_of_the_states_or_refused(
     labeled = xr.DataArray([7.0, 3.0], dims="a", coords={"a": rows})
     for table in (count, pd.Series([7.0, 3.0]), count.to_frame(), count.to_dict(), labeled):
         reads = (
-            lambda table=table: NoisyStatistics.from_tables(network, {"a": table}, noise=Laplace(1.0)),
+            lambda table=table: NoisyStatistics.from_tables(
+                network, {"a": table}, noise=Laplace(1.0)
+            ),
             lambda table=table: NoisyStatistics.from_measurements(
                 network, [Measurement(q.table("a"), table, Laplace(1.0))]
             ),
@@ -228,17 +253,30 @@ def test_noise_of_labeled_cells_is_aligned_under_its_own_key():
     variances = TABLE.loc[STATES["sat"], ["m", "f"]].to_numpy()
     wanted = NoisyStatistics.from_tables(network, {key: counts}, noise={key: variances})
     laws = TABLE.map(Gaussian.of_variance)
-    for noise in (TABLE, TABLE.T, TABLE.rename_axis(index=None, columns=None), laws, laws.stack().to_dict()):
+    for noise in (
+        TABLE,
+        TABLE.T,
+        TABLE.rename_axis(index=None, columns=None),
+        laws,
+        laws.stack().to_dict(),
+    ):
         assert NoisyStatistics.from_tables(network, {key: counts}, noise={key: noise}) == wanted
     turned = TABLE.T.rename_axis(index=None, columns=None)
-    assert NoisyStatistics.from_tables(network, {key: counts}, noise={("sex", "sat"): turned}) == wanted
+    assert (
+        NoisyStatistics.from_tables(network, {key: counts}, noise={("sex", "sat"): turned})
+        == wanted
+    )
     with pytest.raises(ArgumentError, match="masked array"):
-        NoisyStatistics.from_tables(network, {key: counts}, noise={key: np.ma.masked_less(variances, 2)})
+        NoisyStatistics.from_tables(
+            network, {key: counts}, noise={key: np.ma.masked_less(variances, 2)}
+        )
 
 
 SQUARE = ("a", "b")
 CELLS = pd.DataFrame(
-    [[10.0, 20.0], [30.0, 40.0]], index=pd.Index(["x", "y"], name="a"), columns=pd.Index(["p", "q"], name="b")
+    [[10.0, 20.0], [30.0, 40.0]],
+    index=pd.Index(["x", "y"], name="a"),
+    columns=pd.Index(["p", "q"], name="b"),
 )
 FORMS = {
     "frame": lambda table: table,
@@ -259,11 +297,15 @@ def test_noise_without_labels_beside_a_table_in_another_order_is_refused(form, l
     noise = variances.map(Gaussian.of_variance) if laws else variances
     for bare in (noise.to_numpy(), noise.to_numpy().tolist()):
         for unlabeled in ([bare], {SQUARE: bare}):
-            with pytest.raises(ModelError, match=r"labeled as its table is.*an array without labels"):
+            with pytest.raises(
+                ModelError, match=r"labeled as its table is.*an array without labels"
+            ):
                 NoisyStatistics.from_tables(network, {SQUARE: table}, noise=unlabeled)
     release = NoisyStatistics.from_tables(network, {SQUARE: table}, noise={SQUARE: noise})
     found = {
-        float(value): each.noise.variance for each in release.measurements for value in each.values.tolist()
+        float(value): each.noise.variance
+        for each in release.measurements
+        for value in each.values.tolist()
     }
     assert found == pytest.approx({10.0: 1.0, 20.0: 4.0, 30.0: 9.0, 40.0: 16.0})
 
@@ -272,7 +314,9 @@ def test_noise_without_labels_beside_a_table_in_declared_order_is_read():
     network = bpm.declare({"a": ["x", "y"], "b": ["p", "q"]}, [SQUARE])
     variances = np.array([[1.0, 4.0], [9.0, 16.0]])
     wanted = NoisyStatistics.from_tables(network, {SQUARE: CELLS.to_numpy()}, noise=[variances])
-    named = xr.DataArray(CELLS.to_numpy().T, dims=["b", "a"])  # axes with names, in declared order each
+    named = xr.DataArray(
+        CELLS.to_numpy().T, dims=["b", "a"]
+    )  # axes with names, in declared order each
     for table, noise in (
         (CELLS, variances),
         (CELLS.stack(), variances),
@@ -292,7 +336,9 @@ def test_noise_without_labels_beside_a_table_in_declared_order_is_read():
     ):
         with pytest.raises(ModelError, match="labeled as its table is"):
             NoisyStatistics.from_tables(network, {SQUARE: table}, noise=noise)
-    alike = NoisyStatistics.from_tables(network, {SQUARE: CELLS[::-1]}, noise=[np.full((2, 2), 4.0)])
+    alike = NoisyStatistics.from_tables(
+        network, {SQUARE: CELLS[::-1]}, noise=[np.full((2, 2), 4.0)]
+    )
     assert alike == NoisyStatistics.from_tables(network, {SQUARE: CELLS}, noise=Gaussian(2.0))
 
 

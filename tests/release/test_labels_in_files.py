@@ -104,7 +104,9 @@ def test_labels_of_every_kind_come_back_as_themselves(tmp_path):
     | st.binary()
     | st.integers(-(2**60), 2**60).map(pd.Timestamp)
     | st.builds(
-        pd.Period, ordinal=st.integers(-9999, 9999), freq=st.sampled_from(["D", "M", "W-MON", "h", "Y-MAR"])
+        pd.Period,
+        ordinal=st.integers(-9999, 9999),
+        freq=st.sampled_from(["D", "M", "W-MON", "h", "Y-MAR"]),
     )
     | st.floats(-9, 9).map(lambda low: pd.Interval(low, low + 1))
 )
@@ -118,7 +120,9 @@ def test_any_label_of_a_kind_comes_back(tmp_path_factory, label):
 def test_a_real_release_of_dates_and_intervals_is_fitted_after_it_was_loaded(tmp_path):
     days = pd.Series(pd.date_range("2020-01-01", periods=3, freq="D").repeat(4), name="day")
     data = pd.DataFrame({"day": days, "size": pd.cut(pd.Series(range(12)), 3)})
-    network = bpm.declare({"day": days.unique(), "size": data["size"].cat.categories}, [("day", "size")])
+    network = bpm.declare(
+        {"day": days.unique(), "size": data["size"].cat.categories}, [("day", "size")]
+    )
     release = LaplaceStatistics(epsilon=9.0).release(network, data, rng=1)
     again = saved_and_loaded(release, tmp_path / "dates.release")
     table = pd.crosstab(data["size"], data["day"]).astype(float)

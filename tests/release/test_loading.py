@@ -58,7 +58,9 @@ def try_all_edits(tmp_path, name, step):
         except BayesPrivMRFError as error:  # loaded, and then refused something
             raise AssertionError(f"{place} = {new!r:.60}: {error}") from error
         except Exception as error:
-            raise AssertionError(f"{place} = {new!r:.60}: {type(error).__name__} {error}") from error
+            raise AssertionError(
+                f"{place} = {new!r:.60}: {type(error).__name__} {error}"
+            ) from error
 
 
 @pytest.mark.filterwarnings("error")
@@ -191,8 +193,12 @@ def test_a_header_that_lies_about_a_members_size_costs_no_memory(tmp_path):
         archive.writestr("release.json", json.dumps(document))
         archive.writestr("tables.npy", array + b"\0" * (size - len(array)))
     whole = (tmp_path / "r").read_bytes()
-    assert whole.count(struct.pack("<I", size)) == 2  # once before the member, once in the directory
-    (tmp_path / "r").write_bytes(whole.replace(struct.pack("<I", size), struct.pack("<I", len(array))))
+    assert (
+        whole.count(struct.pack("<I", size)) == 2
+    )  # once before the member, once in the directory
+    (tmp_path / "r").write_bytes(
+        whole.replace(struct.pack("<I", size), struct.pack("<I", len(array)))
+    )
     peak, message = peak_of_load(tmp_path / "r")
     assert peak < 4 << 20
     assert "not a complete release file" in message
@@ -236,7 +242,14 @@ def test_a_guarantee_whose_form_contradicts_its_numbers_is_refused():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"mechanism": 1}, {"settings": "x"}, {"simulated": 1}, {"simulated": "no"}, {"versions": None}]
+    "fields",
+    [
+        {"mechanism": 1},
+        {"settings": "x"},
+        {"simulated": 1},
+        {"simulated": "no"},
+        {"versions": None},
+    ],
 )
 def test_a_provenance_has_the_types_that_it_states(fields):
     with pytest.raises(ArgumentError, match="of a provenance must be"):

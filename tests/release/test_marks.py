@@ -17,7 +17,12 @@ from bayesprivmrf import cli
 from bayesprivmrf import queries as q
 from bayesprivmrf.audit import privacy_loss
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError, SamplingWarning
-from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, ParityQueries, SelectMeasure
+from bayesprivmrf.mechanisms import (
+    GaussianStatistics,
+    LaplaceStatistics,
+    ParityQueries,
+    SelectMeasure,
+)
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
@@ -37,18 +42,29 @@ def marks_of(made):
 @pytest.mark.parametrize("rng", [1, None])
 def test_tables_records_and_networks_of_a_simulated_release_are_marked(rng):
     release = LaplaceStatistics(epsilon=3.0).release(NETWORK, PEOPLE, rng=rng)
-    solutions = [estimator.fit(release) for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())]
+    solutions = [
+        estimator.fit(release) for estimator in (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())
+    ]
     posterior = bpm.LatentCounts().fit(release, rng=1, draws=50, tune=50, chains=2)
     made = [posterior.network_at(0, 0), posterior.marginal("a"), *posterior.synthetic(2, rng=1)]
     for each in (*solutions, posterior.solution, posterior):
         made += [each.marginal(["a", "c"]), each.sample(5, rng=1), each.network]
     learned = SelectMeasure(rho=3.0).release(bpm.declare(STATES), PEOPLE, rng=rng)
-    made += [learned.network, learned.sample(5, rng=1), learned.graph(), learned.solution.marginal("a")]
+    made += [
+        learned.network,
+        learned.sample(5, rng=1),
+        learned.graph(),
+        learned.solution.marginal("a"),
+    ]
     made += [learned.association("a", "b")]
-    wanted = {"simulated": 1, "privacy": "from SIMULATED noise: protects nobody"} if rng == 1 else {}
+    wanted = (
+        {"simulated": 1, "privacy": "from SIMULATED noise: protects nobody"} if rng == 1 else {}
+    )
     for each in made:
         assert {
-            name: value for name, value in marks_of(each).items() if name in ("simulated", "privacy")
+            name: value
+            for name, value in marks_of(each).items()
+            if name in ("simulated", "privacy")
         } == wanted
 
 
@@ -109,7 +125,12 @@ def test_nothing_in_a_file_moves_the_cursor_or_forges_a_line(saved, capsys):
     release = bpm.load_release(saved)
     solution = bpm.NoiseAwareMAP().fit(release)
     texts = [repr(release), HTMLFormatter()(release), release.privacy_statement(), repr(solution)]
-    for arguments in ([], ["--method", "naive-mle"], ["--json"], ["--out", str(saved.parent / "fit")]):
+    for arguments in (
+        [],
+        ["--method", "naive-mle"],
+        ["--json"],
+        ["--out", str(saved.parent / "fit")],
+    ):
         assert cli.main(["fit", str(saved), *arguments]) == 0
         texts += capsys.readouterr()
     cli.main(["audit", str(saved)])
@@ -122,9 +143,16 @@ def test_nothing_in_a_file_moves_the_cursor_or_forges_a_line(saved, capsys):
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
 @pytest.mark.parametrize(
     ("law", "form"),
-    [(Laplace, "epsilon"), (DiscreteLaplace, "epsilon"), (Gaussian, "rho"), (DiscreteGaussian, "rho")],
+    [
+        (Laplace, "epsilon"),
+        (DiscreteLaplace, "epsilon"),
+        (Gaussian, "rho"),
+        (DiscreteGaussian, "rho"),
+    ],
 )
-def test_a_promise_that_the_noise_cannot_keep_is_told_when_a_file_is_loaded(tmp_path, adjacency, law, form):
+def test_a_promise_that_the_noise_cannot_keep_is_told_when_a_file_is_loaded(
+    tmp_path, adjacency, law, form
+):
     moved = 1 if adjacency == "add-or-remove-one" else 2
     cost = 2 * moved / 4.0 if form == "epsilon" else 2 * moved / (2 * 4.0**2)
     for share in (1.0, 0.9):
@@ -140,8 +168,12 @@ def test_a_promise_that_the_noise_cannot_keep_is_told_when_a_file_is_loaded(tmp_
 
 
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
-@pytest.mark.parametrize(("norm", "law", "form"), [(1, DiscreteLaplace, "epsilon"), (2, Gaussian, "rho")])
-def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(tmp_path, adjacency, norm, law, form):
+@pytest.mark.parametrize(
+    ("norm", "law", "form"), [(1, DiscreteLaplace, "epsilon"), (2, Gaussian, "rho")]
+)
+def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(
+    tmp_path, adjacency, norm, law, form
+):
     weights = np.array([[1, 2], [0, 3]])
     asked, scales = [q.weighted("a", matrix=weights), q.table("b", "c")], [4.0, 3.0]
     records = itertools.product(range(2), repeat=3)
@@ -149,7 +181,10 @@ def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(tmp_path, a
     nobody = (np.zeros(2), np.zeros(4))
     pairs = itertools.product(seen, seen if adjacency == "replace-one" else [nobody])
     cost = max(
-        sum((np.abs(x - y) ** norm).sum() / s**norm for x, y, s in zip(one, other, scales, strict=True))
+        sum(
+            (np.abs(x - y) ** norm).sum() / s**norm
+            for x, y, s in zip(one, other, scales, strict=True)
+        )
         for one, other in pairs
     )
     for share in (1.0, 0.9):
@@ -163,7 +198,9 @@ def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(tmp_path, a
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always", GuaranteeWarning)
             bpm.load_release(tmp_path / "r")
-        assert [f"costs {cost / norm:.4g}" in str(one.message) for one in told] == [True] * (share < 1)
+        assert [f"costs {cost / norm:.4g}" in str(one.message) for one in told] == [True] * (
+            share < 1
+        )
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -195,7 +232,9 @@ LEARNING = [
 
 
 @pytest.mark.filterwarnings("ignore", "error::bayesprivmrf.errors.GuaranteeWarning")
-@pytest.mark.parametrize("mechanism", LEARNING, ids=lambda one: f"{type(one).__name__}, {one.adjacency}")
+@pytest.mark.parametrize(
+    "mechanism", LEARNING, ids=lambda one: f"{type(one).__name__}, {one.adjacency}"
+)
 def test_a_learned_release_whose_tables_contradict_its_promise_does_not_load(tmp_path, mechanism):
     path = tmp_path / "r"
     release = mechanism.release(bpm.declare(STATES), PEOPLE)
@@ -204,7 +243,9 @@ def test_a_learned_release_whose_tables_contradict_its_promise_does_not_load(tmp
     if release.statistics is None:
         return
     edited(path, lambda content: content["guarantee"].update(rho=1e-6))
-    with pytest.raises(ReleaseFileError, match=r"promises rho = 1e-06, but .* the promise is false"):
+    with pytest.raises(
+        ReleaseFileError, match=r"promises rho = 1e-06, but .* the promise is false"
+    ):
         bpm.load_release(path)
 
 
@@ -236,22 +277,34 @@ def test_no_release_promises_next_to_nothing_beside_noise_of_one_record(
 
 
 @pytest.mark.parametrize("share", [0.999, 0.5, 1e-3])
-def test_a_mechanism_that_counts_all_records_may_not_promise_less_than_its_noise_costs(tmp_path, share):
+def test_a_mechanism_that_counts_all_records_may_not_promise_less_than_its_noise_costs(
+    tmp_path, share
+):
     for mechanism, budget in (
         (LaplaceStatistics(epsilon=1.0), "epsilon"),
         (GaussianStatistics(rho=1.0), "rho"),
     ):
         for more in ({}, {"queries": [q.table("a"), q.weighted("b", matrix=[[1, 2]])]}):
             path = tmp_path / "r"
-            dataclasses.replace(mechanism, **more).release(NETWORK, PEOPLE).save(path, overwrite=True)
-            edited(path, lambda content, budget=budget: content["guarantee"].update({budget: share}))
-            with pytest.raises(ReleaseFileError, match=f"promises {budget} = {share}.* the promise is false"):
+            dataclasses.replace(mechanism, **more).release(NETWORK, PEOPLE).save(
+                path, overwrite=True
+            )
+            edited(
+                path, lambda content, budget=budget: content["guarantee"].update({budget: share})
+            )
+            with pytest.raises(
+                ReleaseFileError, match=f"promises {budget} = {share}.* the promise is false"
+            ):
                 bpm.load_release(path)
 
 
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
-@pytest.mark.parametrize("mechanism", [LaplaceStatistics(epsilon=2.0), GaussianStatistics(rho=2.0)], ids=repr)
-def test_a_tiny_delta_hides_no_promise_that_all_tables_together_contradict(tmp_path, mechanism, adjacency):
+@pytest.mark.parametrize(
+    "mechanism", [LaplaceStatistics(epsilon=2.0), GaussianStatistics(rho=2.0)], ids=repr
+)
+def test_a_tiny_delta_hides_no_promise_that_all_tables_together_contradict(
+    tmp_path, mechanism, adjacency
+):
     path = tmp_path / "r"
     release = dataclasses.replace(mechanism, adjacency=adjacency).release(NETWORK, PEOPLE)
     honest = release.guarantee.to_approximate(1e-9)
@@ -308,7 +361,9 @@ def test_the_tightest_promise_of_every_form_is_kept(tmp_path, law, adjacency):
         else:
             promises.append(PrivacyGuarantee(rho=cells / (2 * scale**2), adjacency=adjacency))
         # discrete losses are enumerated for moderate scales; two cells with Laplace noise have no short formula
-        is_exact = 0.2 < scale < 100 and (noise.is_discrete or cells == 1 or noise.kernel == "square")
+        is_exact = 0.2 < scale < 100 and (
+            noise.is_discrete or cells == 1 or noise.kernel == "square"
+        )
         for share in (1e-3, 0.3, 0.9) if is_exact else ():
             epsilon = share * cells / scale
             delta = float(smallest_delta(noise, epsilon, cells))
@@ -316,10 +371,13 @@ def test_the_tightest_promise_of_every_form_is_kept(tmp_path, law, adjacency):
                 promises.append(PrivacyGuarantee(epsilon=epsilon, delta=delta, adjacency=adjacency))
         for promise in promises:
             network = bpm.declare({"a": ["x", "y"]}, [("a",)])
-            release = NoisyStatistics.from_tables(network, {"a": [3.0, 4.0]}, noise=noise, guarantee=promise)
+            release = NoisyStatistics.from_tables(
+                network, {"a": [3.0, 4.0]}, noise=noise, guarantee=promise
+            )
             release.save(tmp_path / "r", overwrite=True)
             for mechanism in ("GaussianStatistics", "Theirs"):
                 edited(
-                    tmp_path / "r", lambda content, to=mechanism: content["provenance"].update(mechanism=to)
+                    tmp_path / "r",
+                    lambda content, to=mechanism: content["provenance"].update(mechanism=to),
                 )
                 assert bpm.load_release(tmp_path / "r").guarantee == promise

@@ -20,14 +20,23 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 from .nasty import document_and_array, write_sealed
 
 CYCLE = declare(
-    {"a": ["z", "y"], 0: [7, 5, 6], ("c", 1): [True, False], "d/e": [2, 1, 3], "b": [0, 1], "f": [0, 1]},
+    {
+        "a": ["z", "y"],
+        0: [7, 5, 6],
+        ("c", 1): [True, False],
+        "d/e": [2, 1, 3],
+        "b": [0, 1],
+        "f": [0, 1],
+    },
     [("a", 0), (0, ("c", 1)), (("c", 1), "d/e"), ("d/e", "a"), ("b", "f")],
 )
 LAW = Laplace(2.0)
 QUERIES = {
     "table": q.table(0, "a"),
     "coarsened": q.coarsened(0, "a", groups={0: {("odd", True): [5, 7], 6.5: [6]}}),
-    "weighted": q.weighted("d/e", matrix=[[1, 0, -3], [0, 0, 0], [2, 2, 2]], labels=["x", "y", "z"]),
+    "weighted": q.weighted(
+        "d/e", matrix=[[1, 0, -3], [0, 0, 0], [2, 2, 2]], labels=["x", "y", "z"]
+    ),
     "parities": q.parities(2),
     "parities without the empty one": q.parities(1, with_empty=False),
     "pooled": q.pooled([("b", "f"), ("f", "b")]),
@@ -73,7 +82,9 @@ def test_tables_in_another_order_or_with_other_axes_are_measurements():
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def test_every_kind_of_query_is_read_as_it_was_written(query, tmp_path):
     promise = PrivacyGuarantee(rho=3.0, adjacency="replace-one")
-    release = measured(CYCLE, query, q.table("a"), noise=Gaussian(3.0), guarantee=promise, total=600)
+    release = measured(
+        CYCLE, query, q.table("a"), noise=Gaussian(3.0), guarantee=promise, total=600
+    )
     release.save(tmp_path / "r")
     again = load_release(tmp_path / "r")
     assert again == release
@@ -111,11 +122,17 @@ def test_the_matrix_answers_as_counting_records_by_hand_does(states, cliques):
     model = specification(states, cliques)
     rng = np.random.default_rng(2)
     records = [tuple(rng.choice(len(s)) for s in model.domain.states) for _ in range(40)]
-    counts = model.tables(np.concatenate([_counted(model, records, scope).ravel() for scope in model.scopes]))
+    counts = model.tables(
+        np.concatenate([_counted(model, records, scope).ravel() for scope in model.scopes])
+    )
     names = model.domain.variables
-    inside = [s for c in model.cliques for k in range(1, len(c) + 1) for s in itertools.permutations(c, k)]
+    inside = [
+        s for c in model.cliques for k in range(1, len(c) + 1) for s in itertools.permutations(c, k)
+    ]
     release = measured(model, *(q.table(*scope) for scope in inside))
-    by_hand = [_counted(model, records, [names.index(v) for v in scope]).ravel() for scope in inside]
+    by_hand = [
+        _counted(model, records, [names.index(v) for v in scope]).ravel() for scope in inside
+    ]
     matrix = gather(release).matrix
     found = counts.flat if matrix is None else matrix @ counts.flat
     assert np.array_equal(found, np.concatenate(by_hand))
@@ -163,7 +180,9 @@ def test_what_is_no_measurement_is_refused():
         with pytest.raises(ArgumentError, match="`measurements`"):
             NoisyStatistics.from_measurements(CYCLE, measurements)
     with pytest.raises(ModelError, match="must be 3 numbers"):
-        NoisyStatistics.from_measurements(CYCLE, [Measurement(q.table(0), [1.0, 2.0], Laplace(1.0))])
+        NoisyStatistics.from_measurements(
+            CYCLE, [Measurement(q.table(0), [1.0, 2.0], Laplace(1.0))]
+        )
     with pytest.raises(ModelError, match="in no clique"):
         NoisyStatistics.from_measurements(
             CYCLE, [Measurement(q.table("a", ("c", 1)), np.ones(4), Laplace(1.0))]
@@ -185,7 +204,10 @@ def test_the_number_of_records_weighs_every_measurement_that_tells_it_by_its_pre
         q.parities(1): ([19.0, *[1.0] * 6], 19.0, 8.0),
         q.weighted("a", matrix=[[2, 2, 2], [0, 1, 0]]): ([30.0, 5.0], 15.0, 8.0 / 4),
     }
-    untold = {q.parities(1, with_empty=False): [1.0] * 6, q.weighted("a", matrix=[[1, 1, 0]]): [3.0]}
+    untold = {
+        q.parities(1, with_empty=False): [1.0] * 6,
+        q.weighted("a", matrix=[[1, 1, 0]]): [3.0],
+    }
     given = {query: values for query, (values, _, _) in told.items()} | untold
     release = NoisyStatistics.from_measurements(
         three, [Measurement(k, v, Laplace(2.0)) for k, v in given.items()]
@@ -221,14 +243,19 @@ def test_releases_of_one_population_are_stacked_on_the_cells_of_both_models():
     )
     both = specification(states, [("a", "b"), ("b", "c")])
     counts, _ = simulated_counts(both, 50, np.random.default_rng(3))
-    asked = {first: [q.table("b", "a"), q.parities(2)], second: [q.coarsened("b", "c", b={0: [0, 1, 2]})]}
+    asked = {
+        first: [q.table("b", "a"), q.parities(2)],
+        second: [q.coarsened("b", "c", b={0: [0, 1, 2]})],
+    }
     given, answers, labels = [], [], []
     for model, queries in asked.items():
         own = np.concatenate([both.project(counts, scope).ravel() for scope in model.scopes])
         bound = [query.bind(model) for query in queries]
         exact = [query.answers(own) for query in bound]
         given.append(
-            NoisyStatistics.from_measurements(model, [*map(Measurement, queries, exact, [LAW] * len(bound))])
+            NoisyStatistics.from_measurements(
+                model, [*map(Measurement, queries, exact, [LAW] * len(bound))]
+            )
         )
         answers += exact
         labels += [query.labels for query in bound]
@@ -239,12 +266,16 @@ def test_releases_of_one_population_are_stacked_on_the_cells_of_both_models():
 
 
 def test_exact_counts_that_are_not_whole_are_called_exact():
-    with pytest.raises(ModelError, match="because they are exact counts, got others; state the noise"):
+    with pytest.raises(
+        ModelError, match="because they are exact counts, got others; state the noise"
+    ):
         Measurement(q.table("a"), np.array([1.5, 2.0]), NoNoise())
 
 
 def test_a_file_of_table_queries_alone_is_written_again_as_the_equal_release_of_tables(tmp_path):
-    release = measured(CYCLE, *(q.table(*clique) for clique in ModelSpecification.from_pgmpy(CYCLE).cliques))
+    release = measured(
+        CYCLE, *(q.table(*clique) for clique in ModelSpecification.from_pgmpy(CYCLE).cliques)
+    )
     release.save(tmp_path / "tables")
     document, array = document_and_array(tmp_path / "tables")
     scopes = document["content"]["cliques"]

@@ -75,16 +75,24 @@ def test_mechanisms_state_the_rows_that_they_count(tmp_path):
     weighed = LaplaceStatistics(epsilon=1.0, person="id", at_most=3, grid=6, queries=tables)
     exact = ExactStatistics(person="id", at_most=2).release(NETWORK, data)
     assert counted.person_rows == PersonRows(at_most=3)
-    assert weighed.release(NETWORK, data, rng=1).person_rows == PersonRows(at_most=3, is_weighed=True)
+    assert weighed.release(NETWORK, data, rng=1).person_rows == PersonRows(
+        at_most=3, is_weighed=True
+    )
     assert exact.person_rows == PersonRows(at_most=2)
-    counted.save(tmp_path / "ours.release")  # in a file, its settings say the same, as they always have
+    counted.save(
+        tmp_path / "ours.release"
+    )  # in a file, its settings say the same, as they always have
     assert version_of(tmp_path / "ours.release") == 1
     assert bpm.load_release(tmp_path / "ours.release") == counted
 
 
 def test_files_that_were_written_before_keep_their_rows():
-    assert bpm.load_release(FILES / "v1" / "gaussian-persons.golden").person_rows.is_weighed is False
-    assert bpm.load_release(FILES / "v4" / "measurements-units.golden").person_rows.is_weighed is True
+    assert (
+        bpm.load_release(FILES / "v1" / "gaussian-persons.golden").person_rows.is_weighed is False
+    )
+    assert (
+        bpm.load_release(FILES / "v4" / "measurements-units.golden").person_rows.is_weighed is True
+    )
     assert bpm.load_release(FILES / "v1" / "laplace-replace-one.golden").person_rows is None
 
 

@@ -62,10 +62,14 @@ def test_of_several_processes_that_save_to_a_new_path_one_succeeds(tmp_path):
     turns, savers = 40, 3
     script = SAVER.format(folder=str(Path(__file__).parents[1]), turns=turns, savers=savers)
     running = [
-        subprocess.Popen([sys.executable, "-c", script, str(n)], cwd=tmp_path, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(n)], cwd=tmp_path, stdout=subprocess.PIPE
+        )
         for n in range(savers)
     ]
-    said = [line.split() for each in running for line in each.communicate()[0].decode().splitlines()]
+    said = [
+        line.split() for each in running for line in each.communicate()[0].decode().splitlines()
+    ]
     assert [each.returncode for each in running] == [0] * savers
     assert sorted(int(turn) for turn, _ in said) == list(range(turns))
     for turn, number in said:
@@ -139,17 +143,25 @@ def device(path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="of POSIX file systems")
 @pytest.mark.parametrize(
-    "make", [fifo, unix_socket, device, link_to_nothing, link_to_itself, link_to_a_fifo, link_to_a_folder]
+    "make",
+    [fifo, unix_socket, device, link_to_nothing, link_to_itself, link_to_a_fifo, link_to_a_folder],
 )
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_is_no_regular_file_is_neither_written_nor_replaced(tmp_path, monkeypatch, make, overwrite):
+def test_what_is_no_regular_file_is_neither_written_nor_replaced(
+    tmp_path, monkeypatch, make, overwrite
+):
     monkeypatch.chdir(tmp_path)  # a socket's path must be short
     path = Path("r")
     make(path) if make is unix_socket else make(tmp_path / "r")
-    before = sorted((name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir("."))
+    before = sorted(
+        (name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir(".")
+    )
     with pytest.raises(ReleaseFileError, match="`path` must"):
         release().save(path, overwrite=overwrite)
-    assert sorted((name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir(".")) == before
+    assert (
+        sorted((name, os.lstat(name).st_ino, os.lstat(name).st_mode) for name in os.listdir("."))
+        == before
+    )
 
 
 def test_a_link_to_a_file_is_written_through(tmp_path):
@@ -202,7 +214,9 @@ assert first("new") == 2
 @pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX limits")
 def test_on_a_full_disk_the_old_file_and_the_release_itself_are_kept(tmp_path):
     script = FULL.format(folder=str(Path(__file__).parents[1]))
-    found = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
+    )
     assert found.returncode == 0, found.stderr
     for name, line in zip(("r", "new"), found.stdout.splitlines(), strict=True):
         assert f"'{name}' cannot be written" in line
@@ -244,7 +258,9 @@ def test_a_pipe_or_a_link_under_a_hidden_name_neither_blocks_a_save_nor_is_read(
     os.mkfifo(left)
     Path(f"{left}-link").symlink_to(tmp_path / "elsewhere")
     script = f"from bayesprivmrf import load_release; load_release('elsewhere').save({str(path)!r})"
-    subprocess.run([sys.executable, "-W", "error", "-c", script], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", script], cwd=tmp_path, check=True, timeout=60
+    )
     assert path.exists()
 
 
@@ -263,7 +279,9 @@ def test_a_file_that_unpacks_to_too_much_is_not_unpacked_and_not_lost(tmp_path):
 
 @pytest.mark.parametrize("age", [1, -3600])  # below 0 where the clock of a file server is fast
 @pytest.mark.filterwarnings("error::UserWarning")
-def test_a_save_under_way_is_not_named_by_another_save_but_refused_before_a_budget_is_spent(tmp_path, age):
+def test_a_save_under_way_is_not_named_by_another_save_but_refused_before_a_budget_is_spent(
+    tmp_path, age
+):
     path = tmp_path / "r"
     left = leave_a_save(path, age=age)
     with pytest.raises(ReleaseFileError, match="Rename that file"):
@@ -282,15 +300,21 @@ def test_a_release_that_could_not_be_read_back_is_not_written(tmp_path):
         guarantee=None,
         provenance=odd,
     )
-    with pytest.raises(ReleaseFileError, match=r"could not be read back: TypeError\. Nothing was written"):
+    with pytest.raises(
+        ReleaseFileError, match=r"could not be read back: TypeError\. Nothing was written"
+    ):
         given.save(tmp_path / "r")
     assert os.listdir(tmp_path) == []
 
 
 def test_a_total_is_a_whole_number_of_records():
     assert release().total is None
-    whole = NoisyStatistics.from_tables(MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=3.0)
+    whole = NoisyStatistics.from_tables(
+        MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=3.0
+    )
     assert (whole.total, type(whole.total)) == (3, int)
     for total in (True, -1, 2.5, "3", float("nan"), float("inf"), 2**70):
         with pytest.raises(ArgumentError, match="`total` must be a whole number"):
-            NoisyStatistics.from_tables(MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=total)
+            NoisyStatistics.from_tables(
+                MODEL, {("a",): [1, 2]}, noise=DiscreteLaplace(1.0), total=total
+            )

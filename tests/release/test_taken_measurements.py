@@ -43,7 +43,10 @@ def test_measurements_of_several_releases_have_the_sum_and_one_release_counts_on
     assert both.guarantee == bpm.compose(one.guarantee, other.guarantee)
     assert both.provenance.mechanism == "2 releases of LaplaceStatistics"
     stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
-    assert taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated).guarantee == stated
+    assert (
+        taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated).guarantee
+        == stated
+    )
 
 
 def test_releases_of_disjoint_groups_and_repeated_measurements_are_not_called_false(tmp_path):
@@ -57,7 +60,9 @@ def test_releases_of_disjoint_groups_and_repeated_measurements_are_not_called_fa
     stated = bpm.compose(one.guarantee, other.guarantee, disjoint=True)
     groups = taken(NETWORK, [*one.measurements, *other.measurements], guarantee=stated)
     groups.save(tmp_path / "groups")
-    with pytest.warns(GuaranteeWarning, match="costs 2: .* secret random sample or disjoint groups"):
+    with pytest.warns(
+        GuaranteeWarning, match="costs 2: .* secret random sample or disjoint groups"
+    ):
         assert bpm.load_release(tmp_path / "groups") == groups
 
 
@@ -100,8 +105,12 @@ def test_no_guarantee_is_stated_of_numbers_that_are_written_anew_or_beside_a_pro
 
 
 def test_guarantees_that_have_no_sum_are_named():
-    with pytest.warns(GuaranteeWarning, match="cannot be added .*neighboring relation.*states none"):
-        made = taken(NETWORK, [*released().measurements, *released(adjacency="replace-one").measurements])
+    with pytest.warns(
+        GuaranteeWarning, match="cannot be added .*neighboring relation.*states none"
+    ):
+        made = taken(
+            NETWORK, [*released().measurements, *released(adjacency="replace-one").measurements]
+        )
     assert made.guarantee is None
 
 
@@ -120,9 +129,13 @@ def test_answers_are_not_read_as_those_of_other_states():
     swapped = bpm.declare({"a": ["x", "y"], "b": ["y", "x"]}, [("a", "b")])
     for asked in (None, [q.table("a", "b")], [q.parities(2)]):
         release = released(network=PAIR, **({} if asked is None else {"queries": asked}))
-        with pytest.raises(ModelError, match=r"states of 'b' that are declared there, \['x', 'y'\]"):
+        with pytest.raises(
+            ModelError, match=r"states of 'b' that are declared there, \['x', 'y'\]"
+        ):
             taken(swapped, release.measurements[:1])
-    scores = released(queries=[q.weighted("b", matrix=[[0, 3]]), q.table("a", "b"), q.table("b", "c")])
+    scores = released(
+        queries=[q.weighted("b", matrix=[[0, 3]]), q.table("a", "b"), q.table("b", "c")]
+    )
     with pytest.raises(ModelError, match="states of 'b' that are declared there"):
         taken(swapped, scores.measurements[:1])
     pairs = released(network=bpm.declare(STATES, [("a", "b"), ("c",)]), queries=[q.parities(2)])

@@ -34,7 +34,11 @@ _CONTRADICTION = (
 
 
 def agreed_total(
-    model: ModelSpecification, rows: Any, answers: FloatArray, empty: np.ndarray, total: float | None
+    model: ModelSpecification,
+    rows: Any,
+    answers: FloatArray,
+    empty: np.ndarray,
+    total: float | None,
 ) -> float | None:
     """Return the number of records if it is given, or if the exact answers determine it.
 
@@ -64,8 +68,13 @@ def agreed_total(
     answers = np.append(answers, np.zeros(int(empty.sum())))
     even = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
     share = rows @ even
-    design = _design(Effects.of(model.cardinalities, model.scopes), rows, share, is_free=total is None)
-    wanted = answers if total is None else answers - total * share
+    design = _design(
+        Effects.of(model.cardinalities, model.scopes), rows, share, is_free=total is None
+    )
+    if total is None:
+        wanted = answers
+    else:
+        wanted = answers - total * share
     solved = _solved(design, wanted)
     allowed = _ROUNDING * max(1.0, np.abs(answers).max(initial=0.0))
     if np.abs(design @ solved - wanted).max(initial=0.0) > allowed:
@@ -75,7 +84,9 @@ def agreed_total(
     last = np.zeros(design.shape[1])
     last[-1] = 1.0
     weights = _solved(design.T, last)
-    return float(weights @ answers) if np.abs(design.T @ weights - last).max() < _ROUNDING else None
+    if np.abs(design.T @ weights - last).max() < _ROUNDING:
+        return float(weights @ answers)
+    return None
 
 
 def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) -> Any:
@@ -85,7 +96,9 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
     # small systems are solved as one dense matrix
     if max(effects.size, rows.shape[0]) <= 1500:
         design = clean(rows @ effects.margins(np.eye(effects.size)).T)
-        return np.column_stack([design, share]) if is_free else design
+        if is_free:
+            return np.column_stack([design, share])
+        return design
     design = effects_operator(effects, rows)
     if not is_free:
         return design

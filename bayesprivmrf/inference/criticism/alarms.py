@@ -75,7 +75,10 @@ from bayesprivmrf.inference.posterior.measured import (
 )
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import LARGEST_SENSITIVITY, prior_sensitivity
+from bayesprivmrf.inference.posterior.results.quantities import (
+    LARGEST_SENSITIVITY,
+    prior_sensitivity,
+)
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
@@ -130,8 +133,14 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
         return Alarms(numbers={})
     draws = Draws(evidence=evidence, finished=finished)
     # free potentials of the mean take long where the model is not decomposable; their marginals are known
-    potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
-    marginals = None if draws.model.is_restricted else finished.marginals.mean(axis=(0, 1))
+    if draws.model.is_restricted:
+        potentials = draws.mean_potentials()[0]
+    else:
+        potentials = np.zeros(draws.model.size)
+    if draws.model.is_restricted:
+        marginals = None
+    else:
+        marginals = finished.marginals.mean(axis=(0, 1))
     of_release, numbers = contradictions(evidence, potentials, marginals=marginals)
     found = [
         *of_release,
@@ -140,11 +149,14 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
         *_prior_fit(finished, numbers),
     ]
     cautions = tuple(_learned(finished, numbers))
-    return Alarms(numbers=numbers, of_release=of_release, contradictions=tuple(found), cautions=cautions)
+    return Alarms(
+        numbers=numbers, of_release=of_release, contradictions=tuple(found), cautions=cautions
+    )
 
 
 def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
-    error, estimate = evidence.total_standard_error, evidence.estimated_total
+    error = evidence.total_standard_error
+    estimate = evidence.estimated_total
     if error == 0 or not _is_told(evidence):
         return []
     # half a record is no contradiction, however little the noise: between draws N need not be whole
@@ -162,8 +174,12 @@ def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) ->
 def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
     if not (evidence.total_standard_error == 0 or _is_told(evidence)):
         return []
-    surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
-    least = None if finished.least is None else evidence.answers(finished.least)
+    surplus = np.zeros(finished.total.shape)
+    cells = np.zeros(finished.total.shape)
+    if finished.least is None:
+        least = None
+    else:
+        least = evidence.answers(finished.least)
     for position, latent in enumerate(evidence.answers(finished.counts)):
         if not is_noisy(evidence, position):
             continue
@@ -172,7 +188,11 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         counts = latent.reshape(*cells.shape, stop - start)
         # a latent count of at most three standard deviations of its noise may be pressed against zero
         is_small = (counts < 3.0 * deviation) & (evidence.possible & evidence.is_count)[start:stop]
-        whole, weight = (counts, 1.0) if least is None else _whole(counts, least[position].ravel())
+        if least is None:
+            whole = counts
+            weight = 1.0
+        else:
+            whole, weight = _whole(counts, least[position].ravel())
         residuals = weight * (evidence.noisy_counts[start:stop] - whole) / deviation
         surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
         cells += is_small.sum(axis=-1)
@@ -193,7 +213,9 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return whole numbers for relaxed counts, and weights of mean 1 that give zero its full share."""
-    share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
+    share = np.clip(
+        0.5 - least, 0.5, 1.0
+    )  # answers that are no counts may have a least value above zero
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
 
@@ -218,7 +240,10 @@ def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
 def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
     if finished.log_prior:
         decided = prior_sensitivity(finished.marginals, finished.log_prior) > LARGEST_SENSITIVITY
-        numbers["prior_decides"] = float(decided.mean()) if decided.size else 0.0
+        if decided.size:
+            numbers["prior_decides"] = float(decided.mean())
+        else:
+            numbers["prior_decides"] = 0.0
     scores = {name: float(values.mean()) for name, values in finished.learned.items()}
     if not scores:
         return []
@@ -245,7 +270,10 @@ def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
     import arviz as az
 
     variance = float(discrepancy.var())
-    size = float(az.ess(discrepancy)) if variance > 1e-12 else math.inf
+    if variance > 1e-12:
+        size = float(az.ess(discrepancy))
+    else:
+        size = math.inf
     own = max(1 - variance, floor) + (variance / size if math.isfinite(size) else 0.0)
     return float(discrepancy.mean()) / math.sqrt(own)
 
@@ -259,11 +287,13 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
     """
     import pandas as pd
 
-    model, finished = evidence.specification, draws.finished
+    model = evidence.specification
+    finished = draws.finished
     positions = [place for place in range(len(evidence.noise)) if is_noisy(evidence, place)]
     is_absolute = [evidence.noise[place].kernel == "absolute" for place in positions]
     # with 400 draws the standard error of a p-value is at most 0.025
-    found, pairs = [], list(draws.pairs(400))
+    found = []
+    pairs = list(draws.pairs(400))
     for chain, draw in pairs:
         total = round(float(finished.total[chain, draw]))
         latent = evidence.answers(finished.counts[chain, draw])
@@ -272,13 +302,20 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
         counts = draw_tables(model.cardinalities, model.scopes, potentials, total, rng)
         new = evidence.answers(counts.astype(float))
         for position, is_laplace in zip(positions, is_absolute, strict=True):
-            law, mask = evidence.noise[position], possible_cells(evidence, position)
-            released, center = noisy_table(evidence, position)[mask], mean[position][mask]
-            held, people = (whole_counts(evidence, position, each[position])[mask] for each in (latent, new))
-            noise, again = law.draw(center.shape, rng), people + law.draw(center.shape, rng)
+            law = evidence.noise[position]
+            mask = possible_cells(evidence, position)
+            released = noisy_table(evidence, position)[mask]
+            center = mean[position][mask]
+            held, people = (
+                whole_counts(evidence, position, each[position])[mask] for each in (latent, new)
+            )
+            noise = law.draw(center.shape, rng)
+            again = people + law.draw(center.shape, rng)
             variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
             power = 1 if is_laplace else 2
-            found += [(np.abs(each / law.scale) ** power).sum() for each in (released - held, noise)]
+            found += [
+                (np.abs(each / law.scale) ** power).sum() for each in (released - held, noise)
+            ]
             found += [((each - center) ** 2 / variance).sum() for each in (released, again)]
     # by table, draw, question, and whether it is of the release or of a replicate
     distances = np.array(found).reshape(len(pairs), len(positions), 2, 2).swapaxes(0, 1)

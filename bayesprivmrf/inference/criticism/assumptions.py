@@ -60,7 +60,10 @@ def model_assumptions(
     ]
     sentences = (
         *of_records,
-        *(f"{one[0].upper()}{one[1:]}." for one in _restrictions(model, [*everything, *everything])),
+        *(
+            f"{one[0].upper()}{one[1:]}."
+            for one in _restrictions(model, [*everything, *everything])
+        ),
         *smooth,
         *levels,
         *independences,
@@ -76,7 +79,9 @@ def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
     return _marks(evidence.specification, [variables])
 
 
-def point_marks(evidence: Evidence | None, variables: Sequence[int], probabilities: FloatArray) -> list[Mark]:
+def point_marks(
+    evidence: Evidence | None, variables: Sequence[int], probabilities: FloatArray
+) -> list[Mark]:
     """Return marks for the rows of a point estimate, which has no interval.
 
     A probability is doubtful where its expected number of records is below two standard deviations of the noise of
@@ -84,7 +89,8 @@ def point_marks(evidence: Evidence | None, variables: Sequence[int], probabiliti
     """
     if evidence is None:
         return [POINT]
-    cells, marks = np.size(probabilities), [POINT, *variable_marks(evidence, variables)]
+    cells = np.size(probabilities)
+    marks = [POINT, *variable_marks(evidence, variables)]
     measured = zip(evidence.measured_scopes, evidence.shapes, evidence.noise, strict=True)
     # a margin of a table adds up the noise of its cells
     noise = [
@@ -99,7 +105,10 @@ def point_marks(evidence: Evidence | None, variables: Sequence[int], probabiliti
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
     """Return marks for the rows of an interval of a query's answers."""
-    asked = [] if evidence.queries is None else [each.query for each in evidence.queries]
+    if evidence.queries is None:
+        asked = []
+    else:
+        asked = [each.query for each in evidence.queries]
     if bound.query in asked or all(_is_measured(evidence, scope) for scope in bound.positions):
         return []
     return _marks(bound.model, bound.positions)
@@ -128,12 +137,18 @@ def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[M
 
 def _restrictions(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
     """Return the restrictions of a model's parameters: one model of all waves, transitions, ties, linear scores."""
-    waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
+    if model.waves is not None:
+        waves = [f"one model of all {model.waves}s"]
+    else:
+        waves = []
     names = {model.domain.variables[v] for v in variables}
     if model.shares_transitions:
         shared = ["one transition matrix for all steps"]
     else:
-        shared = ["tied potentials"] if names & {v for tie in model.ties for own in tie for v in own} else []
+        if names & {v for tie in model.ties for own in tie for v in own}:
+            shared = ["tied potentials"]
+        else:
+            shared = []
     scored = names if len(variables) > 1 else set()
     scores = [one.variable for one in model.ordinal if not one.is_smooth and one.variable in scored]
     return [*waves, *shared, *(f"scores of {name} are linear" for name in scores)]
@@ -143,10 +158,14 @@ def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
     """Return True if the released numbers determine the table of some variables; False for waves of one model."""
     if evidence.specification.waves is not None:
         return False
-    if any(scope is not None and set(variables) <= set(scope) for scope in evidence.measured_scopes):
+    if any(
+        scope is not None and set(variables) <= set(scope) for scope in evidence.measured_scopes
+    ):
         return True
     told = told_effects(evidence)
-    subsets = chain.from_iterable(combinations(sorted(variables), k + 1) for k in range(len(variables)))
+    subsets = chain.from_iterable(
+        combinations(sorted(variables), k + 1) for k in range(len(variables))
+    )
     return bool(told) and all(frozenset(subset) in told for subset in subsets)
 
 
@@ -158,7 +177,9 @@ def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     # the rank of larger measurements is not computed
     if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > 1500:
         return frozenset()
-    uniform = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
+    uniform = consistent_projection(
+        model.cardinalities, model.scopes, np.zeros(model.size), total=1.0
+    )
     rows = evidence.gathered(effects.margins(np.eye(effects.size)).T)
     design = np.column_stack([rows, evidence.gathered(uniform)])
     if evidence.total_standard_error == 0:  # N is known
@@ -168,6 +189,8 @@ def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     is_told = (space[:, :-1] ** 2).sum(axis=0) > 1 - _ROUNDING
     return frozenset(
         frozenset(subset)
-        for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False)
+        for subset, start, stop in zip(
+            effects.subsets, effects.offsets, effects.offsets[1:], strict=False
+        )
         if is_told[start:stop].all()
     )

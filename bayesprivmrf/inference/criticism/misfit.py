@@ -69,7 +69,9 @@ type _Jacobian = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
 
 
-def misfit_of_restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> Misfit | None:
+def misfit_of_restricted(
+    evidence: Evidence, potentials: FloatArray, inference: Inference
+) -> Misfit | None:
     """Return the misfit of a model that restricts its tables; None where none can be tested.
 
     Arguments are those of `bayesprivmrf.inference.criticism.verdict.contradictions`.
@@ -77,7 +79,9 @@ def misfit_of_restricted(evidence: Evidence, potentials: FloatArray, inference: 
     if evidence.specification.shares_transitions:
         sums = NoisySums.of(evidence)
         rows = sums.rows
-        first, steps = np.split(rows.sums(evidence.engine(inference).marginals(potentials)[1]), [rows.rows])
+        first, steps = np.split(
+            rows.sums(evidence.engine(inference).marginals(potentials)[1]), [rows.rows]
+        )
         tiny = np.finfo(float).tiny
         steps = steps.reshape(rows.rows, rows.states) + tiny
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
@@ -107,9 +111,11 @@ class _Moments:
         potentials: Any,
         jacobian: _Jacobian,
     ) -> None:
-        seen, (matrix, answers, noise) = evidence.possible, evidence.possible_numbers
+        seen = evidence.possible
+        (matrix, answers, noise) = evidence.possible_numbers
         self.evidence, self.engine = evidence, evidence.engine(inference)
-        self.potentials, self.jacobian = potentials, jacobian
+        self.potentials = potentials
+        self.jacobian = jacobian
         expected = matrix @ self.engine.marginals(potentials(start))[1]
         self.owner = np.searchsorted(evidence.offsets, np.flatnonzero(seen), side="right") - 1
         self.groups = _groups(expected, self.owner)
@@ -143,7 +149,8 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
     size = len(expected)
     if size <= _MOST_NUMBERS:
         return sparse.eye_array(size, format="csr")
-    place, start = np.empty(size, dtype=int), 0
+    place = np.empty(size, dtype=int)
+    start = 0
     for position in np.unique(owner):
         own = np.flatnonzero(owner == position)
         kept = min(len(own), max(2, int(_MOST_NUMBERS * len(own) / size)))
@@ -154,7 +161,9 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
 
 
 def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
-    point, sampling, factor, allowed = _closest(moments, _closest(moments, start)[0])  # V is updated once
+    point, sampling, factor, allowed = _closest(
+        moments, _closest(moments, start)[0]
+    )  # V is updated once
     residual = moments.at(point)[0]
     single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
@@ -165,14 +174,18 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
         tables = np.column_stack([tables, moments.answers - residual])
     inverse = solve_triangular(factor, np.eye(len(residual)), lower=True)
     whole = _basis(inverse @ tables)
-    weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (allowed.T @ inverse)  # M
+    weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (
+        allowed.T @ inverse
+    )  # M
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
     if whole.shape[1] == allowed.shape[1] or degrees < _FEWEST:
         return None
     counts = np.maximum(single * (1 - 6 * single / np.exp(point[-1])), 0.0)
     own = np.diag(weights)
-    variance = 2 * float((product * product.T).sum()) + float((moments.noise_cumulant + counts) @ own**2)
+    variance = 2 * float((product * product.T).sum()) + float(
+        (moments.noise_cumulant + counts) @ own**2
+    )
     scale = variance / (2 * degrees)
     value = float(residual @ weights @ residual)
     tail = float(chdtrc(degrees / scale, max(value, 0.0) / scale))
@@ -188,7 +201,9 @@ def _basis(columns: FloatArray) -> FloatArray:
     return left[:, sizes > _RANK * sizes.max(initial=0.0)]
 
 
-def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def _closest(
+    moments: _Moments, point: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return where the residual is smallest, S and a root L of V as fixed at the start, and a basis of L⁻¹ J."""
     sampling = moments.sampling(point)
     # 1/12 is the variance of a count's fraction, records squared
@@ -201,7 +216,8 @@ def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArr
 
     def expanded(at: FloatArray) -> Expanded:
         strain, slopes = whitened(at)
-        gradient, curvature = np.zeros(len(at)), np.zeros((len(at), len(at)))
+        gradient = np.zeros(len(at))
+        curvature = np.zeros((len(at), len(at)))
         gradient[moments.is_free] = -slopes.T @ strain
         curvature[np.ix_(moments.is_free, moments.is_free)] = slopes.T @ slopes
         return 0.5 * float(strain @ strain), gradient, curvature
@@ -214,9 +230,13 @@ def _closest(moments: _Moments, point: FloatArray) -> tuple[FloatArray, FloatArr
 _TIED = 1e-6
 
 
-def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
+def _worst(
+    owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float
+) -> tuple[int, float, int]:
     """Return the position of the worst-fitting measurement, its p-value, and the number of measurements tested."""
-    worst, smallest, number = 0, np.inf, 0
+    worst = 0
+    smallest = np.inf
+    number = 0
     # a measurement that the model fits whatever it says has weights that are rounding errors beside the others'
     least = _RANK * float(np.diag(weights).max(initial=0.0))
     for position in np.unique(owner):
@@ -229,5 +249,6 @@ def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: floa
         tail = float(chdtrc(is_told.sum() / scale, float(along @ along) / scale))
         number += 1
         if tail < smallest * (1 - _TIED):
-            worst, smallest = int(position), tail
+            worst = int(position)
+            smallest = tail
     return worst, smallest, number

@@ -92,7 +92,9 @@ def balance(discrepancy: float, steps: float) -> float:
 def slope(before: float, steps_before: float, after: float, steps_after: float) -> float:
     r"""Return the rate at which D falls, :math:`-Δ\log D / Δ\log t`."""
     with np.errstate(divide="ignore"):
-        return float((np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before)))
+        return float(
+            (np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before))
+        )
 
 
 class Discrepancy:
@@ -103,9 +105,12 @@ class Discrepancy:
 
     def __init__(self, evidence: Evidence, engine: MarginalEngine) -> None:
         inside = evidence.possible & ~evidence.is_exact
-        self.total, self.engine = evidence.total, engine
-        self.noisy_counts, self.rows = evidence.noisy_counts[inside], evidence.rows[inside]
-        self.scale, self.kernels = evidence.noise_width[inside], evidence.kernels[inside]
+        self.total = evidence.total
+        self.engine = engine
+        self.noisy_counts = evidence.noisy_counts[inside]
+        self.rows = evidence.rows[inside]
+        self.scale = evidence.noise_width[inside]
+        self.kernels = evidence.kernels[inside]
         # numbers that add up cells of several cliques
         row, column = self.rows.tocoo().coords
         home = np.searchsorted(evidence.specification.offsets, column, side="right")
@@ -118,9 +123,13 @@ class Discrepancy:
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
         expected = expected_residual(self.scale, self.kernels, variance).sum()
-        return float(residual / expected) if expected > 0 else 1.0
+        if expected > 0:
+            return float(residual / expected)
+        return 1.0
 
-    def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
+    def _variance(
+        self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray
+    ) -> FloatArray:
         """Return the variance of one record's contribution to each number."""
         variance = self.rows.power(2) @ marginals - mean**2
         if self.pooled.size:
@@ -131,7 +140,9 @@ class Discrepancy:
         return variance
 
 
-def expected_residual(scale: FloatArray, kernels: IntArray, sampling_variance: FloatArray) -> FloatArray:
+def expected_residual(
+    scale: FloatArray, kernels: IntArray, sampling_variance: FloatArray
+) -> FloatArray:
     """Return the mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
     variance = np.maximum(sampling_variance, 0.0)
     return by_kernel(kernels, lambda kernel, *at: kernel.expected_residual(*at), scale, variance)
@@ -209,10 +220,13 @@ def misfit_of_tables(
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
     residual = np.where(is_tested, evidence.noisy_counts - mean, 0.0)
-    strains = by_kernel(evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling)
+    strains = by_kernel(
+        evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling
+    )
     values, degrees = (np.where(is_tested, each, 0.0) for each in strains)
     owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
-    value, number = max(values.sum() - slack, 0.0), degrees.sum()
+    value = max(values.sum() - slack, 0.0)
+    number = degrees.sum()
     own, of_own = (np.bincount(owner, each) for each in (values, degrees))
     own = np.maximum(own - slack, 0.0)
     tails = np.where(of_own > 0, chdtrc(np.maximum(of_own, 1.0), own), np.inf)
@@ -280,17 +294,24 @@ def misfit_of_free(
     found = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
     if found is None or not found.is_real:
         return found
-    seen, is_private = evidence.possible, evidence.total_standard_error > 0
-    answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
+    seen = evidence.possible
+    is_private = evidence.total_standard_error > 0
+    answers = evidence.noisy_counts[seen]
+    width = np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
     # |x| as a hyperbola, so that it has a derivative
-    is_square, kink = evidence.kernels[seen] != ABSOLUTE, 0.25
-    nearest, pull = found, np.zeros(len(answers))
+    is_square = evidence.kernels[seen] != ABSOLUTE
+    kink = 0.25
+    nearest = found
+    pull = np.zeros(len(answers))
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
         nonlocal nearest, pull
         linearized = means.at(point)
         now = misfit_of_tables(evidence, _spread(seen, linearized.mean))
-        nearest = now if now is not None and now.tail > nearest.tail else nearest
+        if now is not None and now.tail > nearest.tail:
+            nearest = now
+        else:
+            nearest = nearest
         strain = (linearized.mean - answers) / width
         root = np.sqrt(strain**2 + kink**2)
         value = np.where(is_square, 0.5 * strain**2, root)
@@ -312,12 +333,15 @@ def misfit_of_free(
         return nearest
     # T is convex in the mean: no tables have less than T at the end less twice the slope to the farthest record
     objective(ended.point)
-    mean, slopes = means.at(ended.point).mean, evidence.scattered(_spread(seen, pull))
+    mean = means.at(ended.point).mean
+    slopes = evidence.scattered(_spread(seen, pull))
     cold = -_COLD * np.exp(ended.point[-1])
     farthest = means.engine.marginals(np.where(evidence.supported_cells, cold * slopes, -np.inf))[0]
     slack = 2 * (float(pull @ mean) + farthest / _COLD)
     surely = misfit_of_tables(evidence, _spread(seen, mean), slack)
-    return nearest if surely is not None and surely.is_real else None
+    if surely is not None and surely.is_real:
+        return nearest
+    return None
 
 
 def _spread(mask: np.ndarray, values: FloatArray) -> FloatArray:

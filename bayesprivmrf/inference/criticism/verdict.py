@@ -98,8 +98,12 @@ class SharedMargin:
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
         """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
-        margins = self.noisy if margins is None else margins
-        tables, lead = len(self.positions), margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
+        if margins is None:
+            margins = self.noisy
+        else:
+            margins = margins
+        tables = len(self.positions)
+        lead = margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
         possible = self.cells[0].ravel() > 0
         numbers = margins.reshape(tables, *lead, -1)[..., possible]
         precision = 1 / self.variances.reshape(tables, -1)[:, possible]
@@ -109,13 +113,19 @@ class SharedMargin:
         contrasts[np.abs(contrasts) < 1e-13 * np.abs(numbers).max(axis=0)] = 0.0
         cells = self.cells.reshape(tables, -1)[:, possible]
         noise = self._own.reshape(tables, 1) * cells
-        deviations = np.sqrt(np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0))
+        deviations = np.sqrt(
+            np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0)
+        )
         noisy = [place for place, law in enumerate(self.laws) if law.variance > 0]
         # two tables have one contrast, whose rounding is least beside the larger noise
-        judged = [max(noisy, key=lambda place: self.laws[place].variance)] if tables == 2 else noisy
+        if tables == 2:
+            judged = [max(noisy, key=lambda place: self.laws[place].variance)]
+        else:
+            judged = noisy
         smallest = np.ones(lead)
         for place in judged:
-            own, deviation = contrasts[place], deviations[place]
+            own = contrasts[place]
+            deviation = deviations[place]
             if (np.abs(own) > _LOOKED_AT * deviation).any():
                 weights = (np.arange(tables) == place)[:, np.newaxis] - share
                 tails = _log_tails(own, deviation, self.laws, weights, cells)
@@ -167,22 +177,29 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
         wave, scope = evidence.table_at(position)
         if scope is None or law.kernel == "within":
             continue
-        wave_of[position], scopes[position] = wave, scope
+        wave_of[position] = wave
+        scopes[position] = scope
         for variable in scope:
             holders[wave, variable].add(position)
     pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
-    shared = {(wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None for one, other in pairs}
-    domain, found = evidence.specification.domain, []
+    shared = {
+        (wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None
+        for one, other in pairs
+    }
+    domain = evidence.specification.domain
+    found = []
     for wave, overlap in shared:
         variables = tuple(sorted(overlap))
         positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
         if not any(evidence.noise[position].variance > 0 for position in positions):
             continue
-        noisy, cells = [], []
+        noisy = []
+        cells = []
         for position in positions:
             block = slice(*evidence.offsets[position : position + 2])
             shape = [domain.cardinalities[v] for v in scopes[position]]
-            table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
+            table = evidence.noisy_counts[block].reshape(shape)
+            mask = evidence.possible[block].reshape(shape)
             noisy.append(project(table * mask, scopes[position], variables))
             cells.append(project(mask.astype(float), scopes[position], variables))
         names = ",".join(str(domain.variables[v]) for v in variables)
@@ -201,7 +218,9 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
     if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
         return []
-    is_of_tables = all(evidence.table_at(place)[1] is not None for place in range(len(evidence.noise)))
+    is_of_tables = all(
+        evidence.table_at(place)[1] is not None for place in range(len(evidence.noise))
+    )
     if is_of_tables or (found := noise_residuals(evidence, LARGEST)) is None:
         return []
     residuals, weights, seen = found
@@ -239,7 +258,9 @@ def _log_tails(
         # t in the module's formula, over the standard deviation of the contrast; any t gives a bound
         rates = np.geomspace(0.3, 80.0, 80) / deviation[place]
         # identical tables are counted together
-        parts = Counter(zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True))
+        parts = Counter(
+            zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True)
+        )
         moments = [
             tables * count * law.log_moment(weight * rates)
             for (law, weight, count), tables in parts.items()
@@ -258,11 +279,17 @@ def _combined(log_tails: FloatArray) -> FloatArray:
         return np.ones(log_tails.shape[:-1])
     together = chdtrc(2 * count, -2 * log_tails.sum(axis=-1))
     smallest = count * np.exp(log_tails.min(axis=-1))
-    return 2 * np.minimum(together, smallest) if count > 1 else np.exp(log_tails[..., 0])
+    if count > 1:
+        return 2 * np.minimum(together, smallest)
+    return np.exp(log_tails[..., 0])
 
 
 def verdict(
-    status: Status, evidence: Evidence, potentials: FloatArray, inference: Inference, stats: Mapping[str, Any]
+    status: Status,
+    evidence: Evidence,
+    potentials: FloatArray,
+    inference: Inference,
+    stats: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Judge an estimate by its release, warn of contradictions, and return the fields of its `Solution`.
 
@@ -292,7 +319,9 @@ def verdict(
     if inference == "loopy" and status in (Status.CONVERGED, Status.STOPPED_EARLY):
         status = Status.APPROXIMATE
         if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
-            problems += ("loopy belief propagation does not converge here; fit with inference='exact'",)
+            problems += (
+                "loopy belief propagation does not converge here; fit with inference='exact'",
+            )
     model = evidence.specification
     return {
         "specification": model,
@@ -368,11 +397,18 @@ def contradictions(
         return (), stats
     stats |= misfit.stats
     restricted = restrictions(model)
-    if model.shares_transitions and not any(len(scope or ()) > 1 for scope in evidence.measured_scopes):
+    if model.shares_transitions and not any(
+        len(scope or ()) > 1 for scope in evidence.measured_scopes
+    ):
         # no step has a table of its own, and sums over steps tell a chain that shares nothing too little
-        remedy = "fit the sums over the steps as one table of transitions, as the guide to chains shows"
+        remedy = (
+            "fit the sums over the steps as one table of transitions, as the guide to chains shows"
+        )
         restricted["shared transitions"] = remedy
-    problems = (printable(contradicted(evidence, misfit, restricted)),) if misfit.is_real else ()
+    if misfit.is_real:
+        problems = (printable(contradicted(evidence, misfit, restricted)),)
+    else:
+        problems = ()
     return problems, stats
 
 
@@ -380,12 +416,16 @@ def restrictions(model: ModelSpecification) -> dict[str, str]:
     """Return the assumptions of a model besides its cliques, each with what to do where a release contradicts it."""
     found: dict[str, str] = {}
     if model.shares_transitions:
-        remedy = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
+        remedy = (
+            "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
+        )
         found["shared transitions"] = remedy
     elif model.ties:
         found["tied potentials"] = "declare fewer ties"
     for one in model.ordinal:
-        found[f"scores of {one.variable}{', smooth' * one.is_smooth}"] = "declare smooth scores, or fewer"
+        found[f"scores of {one.variable}{', smooth' * one.is_smooth}"] = (
+            "declare smooth scores, or fewer"
+        )
     for one in model.levels:
         found[f"level {one.name} of {one.variable}"] = "declare fewer levels"
     if model.waves is not None:

@@ -1,5 +1,14 @@
 from .fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
-from .moments import Eliminated, ExactMoments, Inference, Listed, Moments, Product, margin, moments_of
+from .moments import (
+    Eliminated,
+    ExactMoments,
+    Inference,
+    Listed,
+    Moments,
+    Product,
+    margin,
+    moments_of,
+)
 from .reweighted import needs_reweighting, reweighted_fit
 from .sampled import NOTHING_FIXED, Fixed, Sampled, Scope, features_of
 

@@ -138,8 +138,14 @@ def fit_means(
     """
     scopes = (*fixed.scopes, *effects.scopes)
     if inference is None:
-        inference = "exact" if is_narrow(effects.cardinalities, scopes) else "gibbs"
-    begin = np.zeros(effects.size) if start is None else start
+        if is_narrow(effects.cardinalities, scopes):
+            inference = "exact"
+        else:
+            inference = "gibbs"
+    if start is None:
+        begin = np.zeros(effects.size)
+    else:
+        begin = start
     if inference == "exact":
         with one_blas_thread():
             found = ridge_mode(
@@ -160,10 +166,14 @@ def fit_means(
             means=np.nan_to_num(found.gradient) + means - ridges * point,
             details={"iterations": found.iterations},
         )
-    return _by_sampling(effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed)
+    return _by_sampling(
+        effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed
+    )
 
 
-def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequence[FloatArray]) -> FloatArray:
+def closed_form(
+    effects: Effects, tables: Sequence[FloatArray], singles: Sequence[FloatArray]
+) -> FloatArray:
     r"""Return the coordinates of :math:`\theta_{ij} = \log b_{ij} / (b_i b_j)`, :math:`\theta_i = \log b_i`.
 
     With these potentials the tables b are a fixed point of loopy belief propagation (pseudo-moment matching): the
@@ -181,7 +191,9 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
         np.log(table) - np.log(singles[i])[:, None] - np.log(singles[j])
         for (i, j), table in zip(scopes, tables, strict=True)
     ]
-    flat = np.concatenate([part.ravel() for part in parts] + [np.log(b) for b in singles] + [np.zeros(0)])
+    flat = np.concatenate(
+        [part.ravel() for part in parts] + [np.log(b) for b in singles] + [np.zeros(0)]
+    )
     return effects.coordinates(flat)
 
 
@@ -198,7 +210,9 @@ def _by_sampling(
     chains = moments.chains
     lanes = chains.codes.shape[1]
     draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
-    beta, sample, step = start.copy(), np.zeros((0, effects.size), dtype=np.float32), np.zeros_like
+    beta = start.copy()
+    sample = np.zeros((0, effects.size), dtype=np.float32)
+    step = np.zeros_like
     chains.advance(moments.potentials(beta), 1, 100)
     for _ in range(_NEWTON_ROUNDS):
         sample = moments.features(beta, draws)
@@ -207,7 +221,8 @@ def _by_sampling(
     # with 20 draws a record, the draws add a twentieth to the variance of the noise
     wanted = 20 * worth / (4 * draws * lanes)
     rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
-    iterates, gradients = np.zeros(effects.size), np.zeros(effects.size)
+    iterates = np.zeros(effects.size)
+    gradients = np.zeros(effects.size)
     for _ in range(rounds):
         potentials = moments.potentials(beta)
         chains.advance(potentials, 1, 5)
@@ -231,7 +246,11 @@ def _by_sampling(
         coordinates=np.nan_to_num(iterates),
         inference="gibbs",
         status="approximate" if trusted else "not trusted",
-        details={"draws": 4 * draws * lanes * rounds, "energy_rhat": mixing.energy_rhat, "gradient": off},
+        details={
+            "draws": 4 * draws * lanes * rounds,
+            "energy_rhat": mixing.energy_rhat,
+            "gradient": off,
+        },
         means=means - ridges * iterates - gradients,
     )
 
@@ -262,9 +281,10 @@ def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], Fl
         factor = operator((size, size), matvec=product, dtype=np.float64)
 
     def step(gradient: FloatArray) -> FloatArray:
-        found = (
-            cho_solve(factor, gradient) if size <= 1500 else cg(factor, gradient, rtol=0.01, maxiter=50)[0]
-        )
+        if size <= 1500:
+            found = cho_solve(factor, gradient)
+        else:
+            found = cg(factor, gradient, rtol=0.01, maxiter=50)[0]
         # a Newton step from draws is at most 0.5 nats long, because draws err far from the optimum
         return found * min(1.0, 0.5 / max(float(np.abs(found).max(initial=0.0)), 1e-12))
 

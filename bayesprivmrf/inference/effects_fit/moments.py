@@ -81,7 +81,9 @@ def moments_of(effects: Effects, generator: np.random.Generator | None = None) -
         return Listed(effects)
     if is_expanded and configurations <= _MOST_LISTED:
         try:
-            is_cheaper = forecast(effects.cardinalities, effects.scopes).multiplications < configurations
+            is_cheaper = (
+                forecast(effects.cardinalities, effects.scopes).multiplications < configurations
+            )
         except ModelTooLargeError:
             is_cheaper = False
         if not is_cheaper:
@@ -119,9 +121,14 @@ class Eliminated:
     """
 
     def __init__(
-        self, effects: Effects, generator: np.random.Generator | None = None, fixed: Fixed = NOTHING_FIXED
+        self,
+        effects: Effects,
+        generator: np.random.Generator | None = None,
+        fixed: Fixed = NOTHING_FIXED,
     ) -> None:
-        self._effects, self._generator, self._fixed = effects, generator, fixed
+        self._effects = effects
+        self._generator = generator
+        self._fixed = fixed
         self._scopes = (*fixed.scopes, *effects.scopes)
         self._engine = marginal_engine(effects.cardinalities, self._scopes)
 
@@ -158,7 +165,8 @@ class Eliminated:
             return _multiplied(*self.linearized(beta))
         assert self._generator is not None
         draws = int(np.clip(_DRAWS_EACH * self._effects.size, _FEWEST_DRAWS, _MOST_DRAWS))
-        cards, potentials = self._effects.cardinalities, self._potentials(beta)
+        cards = self._effects.cardinalities
+        potentials = self._potentials(beta)
         codes = sample(cards, self._scopes, potentials, draws, self._generator)
         return self.means(beta)[1], drawn_covariance(features_of(self._effects)(codes))
 
@@ -190,7 +198,9 @@ class Eliminated:
                 for scope in group:
                     rest = self._held(flat, tuple(v for v in scope if v not in fixed))
                     assert rest is not None
-                    place = tuple(states[fixed.index(v)] if v in fixed else slice(None) for v in scope)
+                    place = tuple(
+                        states[fixed.index(v)] if v in fixed else slice(None) for v in scope
+                    )
                     found[scope][place] = share * rest
         return [found[scope] for scope in scopes]
 
@@ -201,7 +211,9 @@ class Eliminated:
             return None
         clique = self._scopes[home]
         shape = [self._effects.cardinalities[v] for v in clique]
-        return margin(flat[slice(*self._engine.offsets[home : home + 2])].reshape(shape), clique, scope)
+        return margin(
+            flat[slice(*self._engine.offsets[home : home + 2])].reshape(shape), clique, scope
+        )
 
     def _home(self, scope: Scope) -> int | None:
         """Return the first clique that contains a scope."""
@@ -223,7 +235,8 @@ class Eliminated:
             fitting = [
                 fixed
                 for fixed in combinations(scope, size)
-                if size < len(scope) and self._home(tuple(v for v in scope if v not in fixed)) is not None
+                if size < len(scope)
+                and self._home(tuple(v for v in scope if v not in fixed)) is not None
             ]
             if fitting:
                 return min(fitting, key=lambda fixed: math.prod(cards[v] for v in fixed))
@@ -264,7 +277,9 @@ class Listed:
 
     def _back(self, joint: FloatArray) -> FloatArray:
         """Return the inner products of a table with each effect."""
-        return _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])[self._places]
+        return _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])[
+            self._places
+        ]
 
     def _probabilities(self, beta: FloatArray) -> tuple[float, FloatArray]:
         logs = self._logs(beta)
@@ -296,7 +311,8 @@ class Listed:
         """
         if max(self._effects.cardinalities, default=1) > 2:
             return _multiplied(*self.linearized(beta))
-        joint, (both, halves) = self._probabilities(beta)[1], self._products
+        joint = self._probabilities(beta)[1]
+        (both, halves) = self._products
         everything = _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])
         means = everything[self._places]
         return means, _regular(everything[both] * halves - np.multiply.outer(means, means))
@@ -324,13 +340,18 @@ def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], Sequence[Flo
             blocks.append([])
         blocks[-1].append(k)
     matrices = [
-        np.asarray(reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]), dtype=float)
+        np.asarray(
+            reduce(np.kron, [np.column_stack([np.ones(k), contrasts(k)]) for k in block]),
+            dtype=float,
+        )
         for block in blocks
     ]
     return tuple(len(matrix) for matrix in matrices), matrices
 
 
-def _transformed(values: FloatArray, shape: tuple[int, ...], matrices: Sequence[FloatArray]) -> FloatArray:
+def _transformed(
+    values: FloatArray, shape: tuple[int, ...], matrices: Sequence[FloatArray]
+) -> FloatArray:
     table = values.reshape(shape)
     for matrix in matrices:  # each step moves the first axis to the end
         table = np.tensordot(table, matrix, axes=(0, 1))

@@ -124,15 +124,29 @@ def reweighted_fit(
         Precision of each coordinate's prior given the estimate and the diagonal of its covariance, for the rounds
         that compute W anew; by default it stays.
     """
-    covariance_of_noise = np.diag(noises) if noises.ndim == 1 else noises
-    sampled = None if inference == "exact" else Sampled(effects, generator)
-    is_exact, moments = sampled is None, sampled or moments_of(effects, generator)
+    if noises.ndim == 1:
+        covariance_of_noise = np.diag(noises)
+    else:
+        covariance_of_noise = noises
+    if inference == "exact":
+        sampled = None
+    else:
+        sampled = Sampled(effects, generator)
+    is_exact = sampled is None
+    moments = sampled or moments_of(effects, generator)
     most_learned = most_weighed = _WEIGHED if moments.has_covariance else _DRAWN
     if learned is not None and moments.has_covariance:
-        most_weighed = _ROUNDS  # the scales are those of these weights, which follow the estimate to its end
+        most_weighed = (
+            _ROUNDS  # the scales are those of these weights, which follow the estimate to its end
+        )
     precision = np.full(effects.size, 1 / prior**2)
-    beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
-    average, last, moved, rounds = np.zeros(effects.size), np.zeros(effects.size), np.inf, 0
+    beta = np.clip(
+        np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior
+    )
+    average = np.zeros(effects.size)
+    last = np.zeros(effects.size)
+    moved = np.inf
+    rounds = 0
     factor = inner = np.zeros((0, 0))  # L of Σ/N + V = L L', so that W = (L L')⁻¹, and L⁻¹ Σ
     curvature = None
 
@@ -174,19 +188,25 @@ def reweighted_fit(
                     break
                 share /= 2
         beta = beta + share * step
-        if rounds > _ROUNDS - _AVERAGED:  # drawn means never settle: the average has less of their noise
+        if (
+            rounds > _ROUNDS - _AVERAGED
+        ):  # drawn means never settle: the average has less of their noise
             average += beta / _AVERAGED
         is_settled = moments.has_covariance and (learned is None or rounds > most_learned)
         if is_exact and moved < _ENDED and (is_settled or not is_weighed):
             break
     found = np.nan_to_num(beta if is_exact else average)
     if sampled is None:
-        well, ended = "converged", moved < _ENDED
+        well = "converged"
+        ended = moved < _ENDED
     else:
-        well, ended = "approximate", moved < _LARGEST_STEP and sampled.is_mixed(found)
+        well = "approximate"
+        ended = moved < _LARGEST_STEP and sampled.is_mixed(found)
     # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
     off = 0.0
-    if is_exact and moments.has_covariance:  # the largest step that remains, in posterior standard deviations
+    if (
+        is_exact and moments.has_covariance
+    ):  # the largest step that remains, in posterior standard deviations
         mu, covariance = moments.expanded(found)
         factor = cholesky(covariance / total + covariance_of_noise, lower=True)
         inner = solve_triangular(factor, covariance, lower=True)

@@ -38,7 +38,10 @@ def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
     # the columns of single variables whose product is each coordinate's feature; a later column repeats the first
     columns = [np.zeros((width, 0), dtype=np.int64)]
     for subset in effects.subsets:
-        own = np.array(list(np.ndindex(*(cards[v] - 1 for v in subset)))).T + first[list(subset)][:, None]
+        own = (
+            np.array(list(np.ndindex(*(cards[v] - 1 for v in subset)))).T
+            + first[list(subset)][:, None]
+        )
         columns.append(np.concatenate([own, np.tile(own[:1], (width - len(subset), 1))]))
     factors = np.concatenate(columns, axis=1)
     bases = [contrasts(k).astype(np.float32) for k in cards]
@@ -77,7 +80,9 @@ class Sampled:
         self, effects: Effects, generator: np.random.Generator, fixed: Fixed = NOTHING_FIXED
     ) -> None:
         self.chains = Chains(effects.cardinalities, (*fixed.scopes, *effects.scopes), generator)
-        self._features, self._effects, self._fixed = features_of(effects), effects, fixed
+        self._features = features_of(effects)
+        self._effects = effects
+        self._fixed = fixed
 
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return log potentials of the chains' cliques."""
@@ -99,6 +104,7 @@ class Sampled:
 
     def is_mixed(self, beta: FloatArray) -> bool:
         """Return True if the chains have mixed well enough at a point to be trusted."""
-        potentials, chains = self.potentials(beta), self.chains
+        potentials = self.potentials(beta)
+        chains = self.chains
         codes = chains.advance(potentials, _SWEEPS + _WARM_UP)[_WARM_UP:]
         return mixing_of(codes, chains.cards, chains.scopes, potentials).trusted

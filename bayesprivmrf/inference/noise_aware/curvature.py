@@ -200,7 +200,8 @@ class SampledCurvature:
         """Return C v, to one percent of v's norm, by conjugate gradients in scaled coordinates."""
         from scipy.sparse.linalg import LinearOperator, cg
 
-        scaling, operator = self._scaling, LinearOperator
+        scaling = self._scaling
+        operator = LinearOperator
 
         def times(scaled: FloatArray) -> FloatArray:
             moved = scaling * scaled
@@ -208,7 +209,9 @@ class SampledCurvature:
             return scaling * (self.linearized.backward(inner) + self.prior * moved)
 
         product: Any = operator((vector.size, vector.size), matvec=times, dtype=float)  # pyright: ignore[reportCallIssue]
-        return scaling * cg(product, scaling * vector, rtol=_RESIDUAL, maxiter=CONJUGATE_GRADIENTS)[0]
+        return (
+            scaling * cg(product, scaling * vector, rtol=_RESIDUAL, maxiter=CONJUGATE_GRADIENTS)[0]
+        )
 
     @property
     def variances(self) -> FloatArray:
@@ -246,7 +249,9 @@ def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:
         seconds = DENSE_EVALUATIONS * evaluation + DENSE_ROUNDS * means.size * product
     else:
         # an evaluation goes about six times over the gradients that the optimizer keeps; measured 5.4 to 8.2
-        seconds = EVALUATIONS * (evaluation + 6 * 2 * MEMORY * means.size * _KEPT) + PRODUCTS * product
+        seconds = (
+            EVALUATIONS * (evaluation + 6 * 2 * MEMORY * means.size * _KEPT) + PRODUCTS * product
+        )
     if seconds <= PATIENCE:
         return
     warn_caller(

@@ -36,7 +36,11 @@ from bayesprivmrf.inference.transitions.mode import (
     transition_mode,
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import TransitionSolution, delta_bounds, delta_errors
+from bayesprivmrf.inference.transitions.solution import (
+    TransitionSolution,
+    delta_bounds,
+    delta_errors,
+)
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.domain import Given, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
@@ -115,7 +119,8 @@ class NoiseAwareSolution(Solution):
         from noise and from sampling. `benchmarks/results/noise-aware-intervals.csv` has their coverage.
         `LatentCounts` gives intervals from the posterior.
         """
-        mode, means = self.mode, self.mode.means
+        mode = self.mode
+        means = self.mode.means
         asked = asked_of(means.evidence, variables, prob, of, given)
         if of == "records":
             refuse_other_records(mode)
@@ -124,16 +129,20 @@ class NoiseAwareSolution(Solution):
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        answers = answers_per_record(asked, self.potentials.flat, self.inference, means.effects.pull_back)
+        answers = answers_per_record(
+            asked, self.potentials.flat, self.inference, means.effects.pull_back
+        )
         if of == "records":
             is_told = (
-                asked.bound is not None or parent(self.specification.scopes, asked.variables) is not None
+                asked.bound is not None
+                or parent(self.specification.scopes, asked.variables) is not None
             )
             estimates, lower, upper, errors = interval_of_records(
                 mode, answers, asked.prob, is_told=is_told, ends=asked.ends
             )
         else:
-            estimates, errors = answers.values, standard_errors(mode, answers, asked.ends)
+            estimates = answers.values
+            errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
         is_poor = ~(errors <= LARGEST_ERROR)
         marks = [Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)]
@@ -144,14 +153,20 @@ class NoiseAwareSolution(Solution):
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         if self.inference != "exact":
             return super()._chain_bounds(asked, prob)
-        mode, means = self.mode, self.mode.means
+        mode = self.mode
+        means = self.mode.means
 
         def moved(points: FloatArray) -> FloatArray:
-            flat = [means.engine.marginals(point)[1] for point in means.evidence.family.potentials(points)]
+            flat = [
+                means.engine.marginals(point)[1]
+                for point in means.evidence.family.potentials(points)
+            ]
             return asked.of_marginals(np.array(flat))
 
         errors = delta_errors(moved, mode.coordinates, coordinate_covariance(mode))
-        return delta_bounds(asked.of_marginals(self.marginals.flat), errors, errors, prob, asked.is_share)
+        return delta_bounds(
+            asked.of_marginals(self.marginals.flat), errors, errors, prob, asked.is_share
+        )
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
@@ -203,7 +218,9 @@ class NoiseAwareMAP(NamedSettings):
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            remedy = "a prior without variance would leave nothing to estimate; None learns the scale"
+            remedy = (
+                "a prior without variance would leave nothing to estimate; None learns the scale"
+            )
             object.__setattr__(self, "scale", positive_finite("scale", self.scale, remedy))
         require_inference(self.inference)
         whole_number("rounds", self.rounds, 2)
@@ -212,7 +229,10 @@ class NoiseAwareMAP(NamedSettings):
     @on_objects
     @one_blas_thread()
     def fit(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics], *, population: Population = "one"
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        *,
+        population: Population = "one",
     ) -> NoiseAwareSolution | TransitionSolution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -260,7 +280,9 @@ class NoiseAwareMAP(NamedSettings):
         }
         fields = verdict(mode.status, evidence, potentials, self.inference, stats)
         fields["references"] = ("cgm", "evidence")
-        fields["stats"] |= {f"scale_of_order_{order}": scale for order, scale in mode.scales.items()}
+        fields["stats"] |= {
+            f"scale_of_order_{order}": scale for order, scale in mode.scales.items()
+        }
         fields["stats"] |= {"trust_in_evidence": mode.trust, "log_evidence": mode.log_evidence}
         return NoiseAwareSolution(method=self.method, mode=mode, **fields)
 

@@ -123,14 +123,17 @@ def answers_per_record(
     """
     from scipy.sparse import eye_array
 
-    model, engine = asked.evidence.specification, asked.evidence.engine(inference)
+    model = asked.evidence.specification
+    engine = asked.evidence.engine(inference)
     if asked.bound is None and inference != "exact":
         return _by_beliefs(asked, potentials, engine, by_coordinates)
     whole = held = potentials
     if asked.bound is not None:
         weights: Any = asked.bound.in_cliques
     else:  # the joint states are the cells of one more clique
-        engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables), kind=inference)
+        engine = marginal_engine(
+            model.cardinalities, (*model.scopes, asked.variables), kind=inference
+        )
         inner = np.zeros(engine.size - model.size)
         cells: Any = eye_array(engine.size, format="csr")
         weights = cells[model.size :]
@@ -142,7 +145,8 @@ def answers_per_record(
         log_partition, marginals, product = engine.linearize(held)
     except ImpossibleError:
         raise given_error(model.domain, asked.given) from None
-    rows, single = [], np.empty(size)
+    rows = []
+    single = np.empty(size)
     for position in range(size):
         weight = weights[[position]].toarray()[0]
         change = product(weight)
@@ -159,7 +163,9 @@ def answers_per_record(
 def _require_memory_of_derivatives(answers: int, cells: int) -> None:
     """Raise an error if the derivatives of so many answers by the potentials would not fit in memory."""
     remedy = "ask for fewer answers at a time"
-    require_memory(f"derivatives of {answers:,} answers", 8.0 * answers * cells, remedy, DEFAULT_MEMORY_LIMIT)
+    require_memory(
+        f"derivatives of {answers:,} answers", 8.0 * answers * cells, remedy, DEFAULT_MEMORY_LIMIT
+    )
 
 
 def _by_beliefs(
@@ -186,7 +192,9 @@ def _by_beliefs(
         is_given &= np.isin(cells_within(model.cardinalities, (variable,), scope), codes)
     columns = start + np.flatnonzero(is_given)
     size = len(asked.index)
-    weights = csr_array((np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size))
+    weights = csr_array(
+        (np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size)
+    )
     _require_memory_of_derivatives(size, model.size)
     _, beliefs, product = engine.linearize(potentials)
     joint = weights @ beliefs
@@ -239,7 +247,9 @@ def limits_on_log_odds(
     return lower, upper
 
 
-def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None) -> FloatArray:
+def noise_variances(
+    mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None
+) -> FloatArray:
     """Return the variance of each probability from the uncertainty of β and N that the noise leaves.
 
     Parameters
@@ -251,8 +261,11 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     by_total
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
     """
-    is_free, size = mode.means.evidence.total_standard_error > 0, mode.means.effects.size
-    padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
+    is_free = mode.means.evidence.total_standard_error > 0
+    size = mode.means.effects.size
+    padded = np.column_stack(
+        [rows, by_total if by_total is not None and is_free else np.zeros(len(rows))]
+    )
     is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
     if mode.curvature.formed is not None or not is_wide or not mode.means.tells_all:
         return np.maximum(np.einsum("ij,ij->i", padded @ _noise_covariance(mode), padded), 0.0)
@@ -279,8 +292,10 @@ def _noise_covariance(mode: Mode) -> FloatArray:
     :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself where there
     are none.
     """
-    linearized, prior = _linearized(mode), _precision(mode)
-    jacobian, unexplained = mode.means.jacobian(linearized), linearized.unexplained
+    linearized = _linearized(mode)
+    prior = _precision(mode)
+    jacobian = mode.means.jacobian(linearized)
+    unexplained = linearized.unexplained
     if unexplained is not None:
         own = np.maximum(np.diag(unexplained), 0.0) + 1 / 12
         deviations = np.sqrt(own + mode.likelihood.noise_variance)
@@ -289,7 +304,9 @@ def _noise_covariance(mode: Mode) -> FloatArray:
         weighted = jacobian / deviations
         inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
         return inverse @ (weighted @ correlations @ weighted.T + np.diag(prior)) @ inverse
-    curvature = DenseCurvature(information=weighted_square(jacobian, noise_weights(mode)), prior=prior)
+    curvature = DenseCurvature(
+        information=weighted_square(jacobian, noise_weights(mode)), prior=prior
+    )
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if mode.curvature.formed is None or not is_exact.any():
         return curvature.covariance
@@ -353,9 +370,15 @@ def statistics_covariance(mode: Mode) -> FloatArray:
 def refuse_other_records(mode: Mode) -> None:
     """Raise where the tables of the records are not those of free potentials of one group of records."""
     evidence = mode.means.evidence
-    weighed, waves = evidence.is_weighed, bool(evidence.wave_totals)
+    weighed = evidence.is_weighed
+    waves = bool(evidence.wave_totals)
     if evidence.specification.is_restricted or waves or weighed:
-        seen = "rows of weight 1/K" if weighed else "several waves" if waves else "ties or linear scores"
+        if weighed:
+            seen = "rows of weight 1/K"
+        elif waves:
+            seen = "several waves"
+        else:
+            seen = "ties or linear scores"
         raise ModelError(
             f"`of='records'` needs a model without ties, linear scores or waves, and rows that weigh 1, got {seen}: "
             "the records' tables are not those of the fit; ask of='population', or fit LatentCounts()."
@@ -380,7 +403,8 @@ def interval_of_records(
     """
     from scipy.special import ndtri
 
-    total, (least, most) = float(np.exp(mode.log_total)), ends
+    total = float(np.exp(mode.log_total))
+    (least, most) = ends
     variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
     if not is_told and mode.curvature.formed is None:
         variances += total * answers.single
@@ -389,13 +413,17 @@ def interval_of_records(
         # cells that hardly occur leave Σ singular but for rounding
         floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
         inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
-        variances += total * np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+        variances += total * np.maximum(
+            answers.single - inverse.mean_variances(answers.rows.T), 0.0
+        )
     deviations = np.sqrt(variances)
     errors = _on_log_odds(deviations / total, answers.values, ends)
     relative = mode.means.evidence.total_standard_error / total
     estimates = total * answers.values
     if relative == 0:
-        lower, upper = (total * end for end in limits_on_log_odds(answers.values, errors, prob, ends))
+        lower, upper = (
+            total * end for end in limits_on_log_odds(answers.values, errors, prob, ends)
+        )
         return estimates, *whole_limits(estimates, lower, upper), errors
     # of a private number, limits are normal on the scale of logarithms, or of answers that may be negative
     z = float(ndtri(0.5 + prob / 2))
@@ -405,7 +433,8 @@ def interval_of_records(
     to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
     below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
     with np.errstate(over="ignore"):
-        lower, upper = base * np.exp(below * deviations / base), base * np.exp(above * deviations / base)
+        lower = base * np.exp(below * deviations / base)
+        upper = base * np.exp(above * deviations / base)
         upper = np.minimum(upper, most * np.exp(mode.log_total + z * relative))
     lower = np.where(is_positive, lower, estimates + below * deviations)
     upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)

@@ -90,18 +90,26 @@ class NoiseLikelihood:
         value, slope = self._terms(residual, variance)
         return float((weights @ value).sum()), weights @ slope
 
-    def expected_curvature(self, mean: FloatArray, variance: FloatArray, width: FloatArray) -> FloatArray:
+    def expected_curvature(
+        self, mean: FloatArray, variance: FloatArray, width: FloatArray
+    ) -> FloatArray:
         """Return second derivatives of the loss by the means, averaged as in `expected_loss`, per record squared."""
         nodes, weights = _rule()
         variance, width = self._resolved(variance, width)
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
         return weights @ by_kernel(
-            self.kernels, lambda kernel, *at: kernel.convolved_curvature(*at), residual, variance, self.scale
+            self.kernels,
+            lambda kernel, *at: kernel.convolved_curvature(*at),
+            residual,
+            variance,
+            self.scale,
         )
 
     def information(self, variance: FloatArray) -> FloatArray:
         """Return the Fisher information of each cell about its mean, per records squared."""
-        return by_kernel(self.kernels, lambda kernel, *at: kernel.information(*at), variance, self.scale)
+        return by_kernel(
+            self.kernels, lambda kernel, *at: kernel.information(*at), variance, self.scale
+        )
 
     @property
     def noise_variance(self) -> FloatArray:
@@ -117,7 +125,9 @@ class NoiseLikelihood:
         """
         moved = by_kernel(
             self.kernels,
-            lambda kernel, apart: np.maximum(apart, 0.0) / 5 if kernel.has_kink else np.zeros_like(apart),
+            lambda kernel, apart: (
+                np.maximum(apart, 0.0) / 5 if kernel.has_kink else np.zeros_like(apart)
+            ),
             width**2 - 4 * variance,
         )
         return variance + moved, np.sqrt(width**2 - moved)
@@ -199,7 +209,10 @@ class MeanCounts:
         total = float(np.exp(point[-1]))
         _, marginals, product = self.engine.linearize(self.evidence.family.potentials(point[:-1]))
         mean = total * self._gathered(marginals)
-        by_total = np.zeros(len(mean)) if holds_total else mean
+        if holds_total:
+            by_total = np.zeros(len(mean))
+        else:
+            by_total = mean
 
         def along(change: FloatArray) -> FloatArray:
             return total * self._gathered(product(change))
@@ -211,7 +224,10 @@ class MeanCounts:
             change = self.effects.pull_back(product(self._spread(cells)))
             return np.append(total * change, cells @ by_total)
 
-        unexplained = None if self.tells_all else total * self._unexplained(product)
+        if self.tells_all:
+            unexplained = None
+        else:
+            unexplained = total * self._unexplained(product)
         return Linearized(
             mean=mean,
             by_total=by_total,
@@ -251,13 +267,18 @@ class MeanCounts:
         spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
         own = np.array([self._gathered(column) for column in spread])
         cross = self.effects.pull_back(spread)
-        return own - cross @ np.linalg.pinv(self.statistics_covariance(product), hermitian=True) @ cross.T
+        return (
+            own
+            - cross @ np.linalg.pinv(self.statistics_covariance(product), hermitian=True) @ cross.T
+        )
 
     def statistics_covariance(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
         """Return Σ, the covariance of one record's statistics, shape (d, d), by products with that of its cells."""
         size = self.effects.size
         columns = self.effects.potentials(np.eye(size))
-        found = np.array([self.effects.pull_back(product(column)) for column in columns]).reshape(size, size)
+        found = np.array([self.effects.pull_back(product(column)) for column in columns]).reshape(
+            size, size
+        )
         return 0.5 * (found + found.T)
 
     def jacobian(self, linearized: Linearized) -> FloatArray:

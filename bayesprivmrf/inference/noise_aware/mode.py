@@ -174,7 +174,10 @@ class Search(Objective):
         uniform[-1] = np.log(self.means.evidence.total)
         warn_if_slow(self.means, self.likelihood.kernels, self.is_dense)
         # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
-        given = 1.0 if self.settings.scale is None else self.settings.scale
+        if self.settings.scale is None:
+            given = 1.0
+        else:
+            given = self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.is_dense:
@@ -195,7 +198,9 @@ class Search(Objective):
     def _largest_entropy(self) -> FloatArray:
         """The uniform distribution, or the one nearest to it that gives the exact answers."""
         origin = np.zeros(self.means.size - 1)
-        return origin if self.means.evidence.exact is None else self.honouring(origin)[0]
+        if self.means.evidence.exact is None:
+            return origin
+        return self.honouring(origin)[0]
 
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
         """Return the uniform distribution or the naive estimate, whichever has the lower objective."""
@@ -220,15 +225,24 @@ class Search(Objective):
         for point in (uniform, naive):
             variance = self.variance(self.means.at(point))
             values.append(self.penalised(point, log_scales, variance, np.zeros(len(variance)))[0])
-        return naive if values[1] < values[0] else uniform
+        if values[1] < values[0]:
+            return naive
+        return uniform
 
     # one expansion after the other
 
     def settle(
-        self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
+        self,
+        point: FloatArray,
+        log_scales: FloatArray,
+        *,
+        is_learning: bool,
+        is_on_trial: bool = False,
     ) -> Mode:
         """Repeat optimization and expansion until the point no longer moves, and return the mode."""
-        settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
+        settings = self.settings
+        status = Status.ITERATION_LIMIT
+        last = 1
         expansion = Expansion(self, point, log_scales, None)
         while True:
             point, moved, ended = self._optimized(point, log_scales, expansion)
@@ -242,29 +256,46 @@ class Search(Objective):
                 found = self._mode(point, log_scales, expansion, status, last)
                 if self._trust(found) == 0:
                     return found
-            last, before, held = last + 1, log_scales, expansion
-            since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
+            last = last + 1
+            before = log_scales
+            held = expansion
+            if is_on_trial and last > _FIRST_ROUNDS:
+                since = last - _FIRST_ROUNDS + 1
+            else:
+                since = last
             share = 1 / max(since - 2, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
             is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
             if last > 2 + is_learning and moved <= settings.tolerance and is_still:
-                status = Status.CONVERGED if ended is Status.CONVERGED else Status.ITERATION_LIMIT
+                if ended is Status.CONVERGED:
+                    status = Status.CONVERGED
+                else:
+                    status = Status.ITERATION_LIMIT
                 break
         return self._mode(point, log_scales, expansion, status, last)
 
     def _mode(
-        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion, status: Status, rounds: int
+        self,
+        point: FloatArray,
+        log_scales: FloatArray,
+        expansion: Expansion,
+        status: Status,
+        rounds: int,
     ) -> Mode:
         """Return the mode at a point, with the evidence of its expansion where that is formed."""
-        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+        width = expansion.width
+        variance = expansion.variance
+        curvature = expansion.curvature
         log_evidence = float("nan")
         if (dense := curvature.formed) is not None:
             value = self.penalised(point, log_scales, variance, width)[0]
             prior = self.prior_precision(log_scales)
             half = 0.5 * (len(point) - float(prior @ dense.variances))
-            log_evidence = half - value - 0.5 * dense.log_determinant + 0.5 * float(np.log(prior).sum())
+            log_evidence = (
+                half - value - 0.5 * dense.log_determinant + 0.5 * float(np.log(prior).sum())
+            )
         return Mode(
             means=self.means,
             likelihood=self.likelihood,
@@ -282,16 +313,23 @@ class Search(Objective):
         self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
     ) -> tuple[FloatArray, float, Status]:
         """Return the best point for fixed variances and widths, how far it moved, and a status."""
-        width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
+        width = expansion.width
+        variance = expansion.variance
+        curvature = expansion.curvature
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             moved = point + curvature.step(whitened)
             value, gradient = self.penalised(moved, log_scales, variance, width)
             return value, curvature.gradient(gradient)
 
-        steps = _STEPS if self.is_dense else _STEPS_BY_PRODUCTS
+        if self.is_dense:
+            steps = _STEPS
+        else:
+            steps = _STEPS_BY_PRODUCTS
         # the gradient is by coordinates that are scaled to posterior standard deviations
-        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps)
+        optimum = minimize(
+            objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps
+        )
         moved = float(np.sqrt(np.mean(optimum.point**2)))
         return point + curvature.step(optimum.point), moved, optimum.status
 
@@ -310,7 +348,9 @@ class Search(Objective):
         loss, _ = self.likelihood.loss(linearized.mean, self.variance(linearized))
         # the expansion's evidence is fully trusted 20 nats above that of the uniform distribution
         gain = (mode.log_evidence - effective + loss) / 20.0
-        return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
+        if np.isfinite(gain):
+            return float(np.clip(gain, 0.0, 1.0))
+        return 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return equal log scales at which the evidence bound plus the log prior is highest, and a point there.
@@ -318,13 +358,19 @@ class Search(Objective):
         From narrow scales to wide ones, each search from where the last one ended: the side of the uniform
         distribution, as long as there is one.
         """
-        point, width, values, points = start, None, [], []
+        point = start
+        width = None
+        values = []
+        points = []
         for log_scale in np.log(_SCALES):
             log_scales = np.full(self.prior.count, log_scale)
             expansion = Expansion(self, point, log_scales, width)
-            point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
+            point = self._optimized(point, log_scales, expansion)[0]
+            width = expansion.width
             points.append(point)
-            values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
+            values.append(
+                self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales)
+            )
             # the scan over the scales stops 10 nats below the best bound, more than the noise of a bound
             if values[-1] < max(values) - 10.0:
                 break
@@ -346,7 +392,8 @@ class Search(Objective):
         for shift in dense.step(np.concatenate([half, -half]).T).T:
             linearized = self.means.at(point + shift)
             losses.append(self.likelihood.loss(linearized.mean, self.variance(linearized))[0])
-        prior, beta = self.prior_precision(log_scales), point[:-1]
+        prior = self.prior_precision(log_scales)
+        beta = point[:-1]
         divergence = prior[:-1] @ (dense.variances[:-1] + beta**2) - len(beta)
         divergence += dense.log_determinant - np.log(prior).sum()
         return -float(np.mean(losses)) - 0.5 * float(divergence)
@@ -357,6 +404,9 @@ def _peak(positions: FloatArray, values: FloatArray) -> float:
     best = int(np.argmax(values))
     if not 0 < best < len(values) - 1:
         return float(positions[best])
-    x, y = positions[best - 1 : best + 2] - positions[best], values[best - 1 : best + 2] - values[best]
+    x = positions[best - 1 : best + 2] - positions[best]
+    y = values[best - 1 : best + 2] - values[best]
     curve, slope = np.linalg.solve(np.array([[x[0] ** 2, x[0]], [x[2] ** 2, x[2]]]), [y[0], y[2]])
-    return float(positions[best] + (np.clip(-slope / (2 * curve), x[0], x[2]) if curve < 0 else 0.0))
+    return float(
+        positions[best] + (np.clip(-slope / (2 * curve), x[0], x[2]) if curve < 0 else 0.0)
+    )

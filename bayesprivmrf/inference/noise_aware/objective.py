@@ -40,7 +40,11 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
+from bayesprivmrf.inference.noise_aware.curvature import (
+    DenseCurvature,
+    SampledCurvature,
+    weighted_square,
+)
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -160,11 +164,18 @@ class EffectsPrior:
     def _step(self, diagonal: FloatArray, slope: FloatArray) -> FloatArray:
         """Return the Newton step for the curvature P plus a diagonal."""
         own, shared = self._shared
-        inverse, pulled = 1 / (diagonal + 1 / own), shared / own
-        inner = np.eye(shared.shape[1]) + shared.T @ pulled - pulled.T @ (inverse[:, np.newaxis] * pulled)
+        inverse = 1 / (diagonal + 1 / own)
+        pulled = shared / own
+        inner = (
+            np.eye(shared.shape[1])
+            + shared.T @ pulled
+            - pulled.T @ (inverse[:, np.newaxis] * pulled)
+        )
         return inverse * (slope + pulled @ np.linalg.solve(inner, pulled.T @ (inverse * slope)))
 
-    def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
+    def updated(
+        self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray
+    ) -> FloatArray:
         """Return the log scales after one step of the fixed point.
 
         Parameters
@@ -191,7 +202,9 @@ class EffectsPrior:
         squares = np.bincount(self.levels, weights=beta**2, minlength=count)
         log_scales = now.copy()
         # Newton steps; the number is arbitrary, as the function is convex in few variables
-        for _ in range(50):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
+        for _ in range(
+            50
+        ):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
             weighted = squares * np.exp(-2 * log_scales)
             slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
             step = self._step(2 * weighted, slope)
@@ -261,7 +274,8 @@ class Objective:
         evidence = self.means.evidence
         if evidence.exact is None:
             return
-        is_exact, given = evidence.is_exact[evidence.possible], evidence.noisy_counts[evidence.possible]
+        is_exact = evidence.is_exact[evidence.possible]
+        given = evidence.noisy_counts[evidence.possible]
         missed = np.where(is_exact, given - self.means.at(point).mean, 0.0)
         moved = self.likelihood.noisy_counts + missed
         self.likelihood = replace(self.likelihood, noisy_counts=moved)
@@ -300,10 +314,15 @@ class Expansion:
         *,
         share: float = 1.0,
     ) -> None:
-        self._objective, self._point, self._share = objective, point, share
+        self._objective = objective
+        self._point = point
+        self._share = share
         self._linearized = objective.means.at(point, holds_total=True)
         self.variance = objective.variance(self._linearized)
-        self._jacobian = objective.means.jacobian(self._linearized) if objective.is_dense else None
+        if objective.is_dense:
+            self._jacobian = objective.means.jacobian(self._linearized)
+        else:
+            self._jacobian = None
         self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
         self.curvature: DenseCurvature | SampledCurvature
         # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
@@ -328,7 +347,9 @@ class Expansion:
             self.curvature = DenseCurvature(information=information, prior=prior)
             variances = self.curvature.mean_variances(self._jacobian)
         else:
-            self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
+            self.curvature = SampledCurvature(
+                linearized=self._linearized, weights=weights, prior=prior
+            )
             variances = self.curvature.mean_variances()
         # damped on the variance; see `Search.settle`
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
@@ -337,11 +358,17 @@ class Expansion:
         """Return the log scales that the expansion's evidence supports; update the curvature and the widths."""
         objective = self._objective
         if (dense := self.curvature.formed) is not None:
-            _, slope = objective.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
+            _, slope = objective.likelihood.expected_loss(
+                self._linearized.mean, self.variance, self.width
+            )
             gradient = self._linearized.backward(slope)
-            following = learned_scales(objective.prior, log_scales, dense.information, self._point, gradient)
+            following = learned_scales(
+                objective.prior, log_scales, dense.information, self._point, gradient
+            )
         else:
-            following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
+            following = objective.prior.updated(
+                log_scales, self._point[:-1], self.curvature.variances[:-1]
+            )
         log_scales = log_scales + self._share * (following - log_scales)
         self._renew(log_scales)
         return log_scales
@@ -356,7 +383,9 @@ def learned_scales(
     steps: int = 3,
 ) -> FloatArray:
     """Return log scales after some steps of the fixed point, for a quadratic loss of given slope and curvature."""
-    shift = information @ point - slope  # of a quadratic loss the mode is C @ shift, whatever the scales
+    shift = (
+        information @ point - slope
+    )  # of a quadratic loss the mode is C @ shift, whatever the scales
     first = log_scales
     for _ in range(steps):
         precision = np.append(prior.precision(log_scales), 1.0)

@@ -97,7 +97,8 @@ class Choice:
             Every engine that was asked for refuses the model, the measurements or a setting, or the draws would not
             fit in memory.
         """
-        evidence, asked = self.evidence, self.asked.formulation
+        evidence = self.evidence
+        asked = self.asked.formulation
         # only the engine of whole records supports exact counts and bounds
         if asked == "auto" and (evidence.has_bounds or evidence.is_exact.any()):
             asked = "exact"
@@ -111,7 +112,10 @@ class Choice:
         chosen = engine(**given)
         if engine is Rows and len(evidence.specification.scopes) == 1:
             table = TableEngine(**given)
-            chosen = chosen if table.bounds is None else table
+            if table.bounds is None:
+                chosen = chosen
+            else:
+                chosen = table
         if isinstance(chosen, RecordEngine):
             self._require_records(chosen)
         return chosen
@@ -121,11 +125,15 @@ class Choice:
         if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
-            exact = replace(self, asked=replace(self.asked, formulation="exact"), is_plain=True).formulation()
+            exact = replace(
+                self, asked=replace(self.asked, formulation="exact"), is_plain=True
+            ).formulation()
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
-        return "exact" if exact.bytes_a_record == 0 or exact.first_total <= MOVES else None
+        if exact.bytes_a_record == 0 or exact.first_total <= MOVES:
+            return "exact"
+        return None
 
     def _require_records(self, chosen: RecordEngine) -> None:
         """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""
@@ -137,13 +145,17 @@ class Choice:
                 f"{f', or ask for {other}' if other else ''}."
             )
         needed = self.chains * chosen.first_total * chosen.bytes_a_record
-        remedy = f"use {other or 'NoiseAwareMAP'}, whose memory does not depend on the number of records"
+        remedy = (
+            f"use {other or 'NoiseAwareMAP'}, whose memory does not depend on the number of records"
+        )
         what = f"{self.chains} chains of {chosen.first_total:,} whole records"
         require_memory(what, needed, remedy, MEMORY)
 
     def _engines(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the engines of the requested or default prior, in order of preference, and their arguments."""
-        asked, evidence, model = self.asked, self.evidence, self.evidence.specification
+        asked = self.asked
+        evidence = self.evidence
+        model = self.evidence.specification
         given: dict[str, Any] = {
             "evidence": evidence,
             # a total that is public, or that exact answers determine, has no standard error
@@ -158,7 +170,10 @@ class Choice:
         if asked.formulation == "hyper-dirichlet" or (
             asked.formulation != "log-linear" and is_free and is_decomposable(evidence)
         ):
-            engines = [Rows, HyperDirichlet] if _mixes(evidence) else [HyperDirichlet, Rows]
+            if _mixes(evidence):
+                engines = [Rows, HyperDirichlet]
+            else:
+                engines = [HyperDirichlet, Rows]
             return engines, given | {"concentration": asked.concentration}
         # loading these compiles marginal inference, which Dirichlet rows do not need
         from bayesprivmrf.inference.posterior.records.effects import NormalEffects
@@ -193,7 +208,13 @@ _SETTINGS = (
 
 
 def sample_with_pymc(
-    formulation: RelaxedCounts, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
+    formulation: RelaxedCounts,
+    *,
+    draws: int,
+    tune: int,
+    chains: int,
+    seed: int,
+    settings: dict[str, Any],
 ) -> Sampled:
     """Draw with PyMC's own sampler; the arguments are those of `draw_posterior`."""
     import pymc as pm
@@ -201,11 +222,18 @@ def sample_with_pymc(
     stored = [*formulation.judged, *formulation.hidden]
     settings.setdefault("progressbar", is_watched())
     settings.setdefault("cores", 1)  # each worker process would compile everything again
-    clock, logger = Clock(), logging.getLogger("pymc")
+    clock = Clock()
+    logger = logging.getLogger("pymc")
     level = logger.level
     # `diagnostics` reports the convergence of the judged variables
     logger.setLevel(logging.ERROR)
-    how = {"draws": draws, "tune": tune, "chains": chains, "random_seed": seed, "nuts_sampler": "pymc"}
+    how = {
+        "draws": draws,
+        "tune": tune,
+        "chains": chains,
+        "random_seed": seed,
+        "nuts_sampler": "pymc",
+    }
     sample: Any = pm.sample  # its overloads do not include settings that are passed on
     try:
         with formulation.model(), warnings.catch_warnings():
@@ -298,23 +326,31 @@ def _with_steps_that_hold(
         own = [sampled.draws[name] for name in formulation.judged]
         return replace(sampled, mixing=mixing_of(own, sampled.statistics["energy"]))
 
-    usual, given = formulation.acceptance, settings.get("target_accept")
+    usual = formulation.acceptance
+    given = settings.get("target_accept")
     # with many kinks of a Laplace likelihood no step is small enough for an acceptance far above the usual one, and
     # trees reach their maximum depth
     ladder = [usual, *(higher for higher in (0.8, 0.9, 0.99) if higher > usual)][:3]
-    found, spent = None, 0.0
+    found = None
+    spent = 0.0
     for acceptance in ladder if given is None else [given]:
         last = given is not None or acceptance == ladder[-1]
 
         def may_stop(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
             mixing = sampled.mixing
-            is_done = sampled.is_interrupted or (mixing is not None and is_mixed(mixing, how["chains"]))
+            is_done = sampled.is_interrupted or (
+                mixing is not None and is_mixed(mixing, how["chains"])
+            )
             # a run that will be repeated need not mix
-            return is_done or (not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK)
+            return is_done or (
+                not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK
+            )
 
         own = {**settings, "target_accept": acceptance}
         try:
-            if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
+            if (
+                sampler == "pymc"
+            ):  # it stores all latent numbers at each position, and compiles in each call
                 new = judged(sample_with_pymc(formulation, **how, settings=own))
             else:
                 new = sample_with_nutpie(
@@ -339,7 +375,8 @@ def _with_steps_that_hold(
             return replace(found, is_interrupted=new is not None and new.is_interrupted)
         assert new is not None  # the first length of the first run is always completed
         facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
-        found, spent = replace(new, stats={**new.stats, **facts}), spent + new.work
+        found = replace(new, stats={**new.stats, **facts})
+        spent = spent + new.work
         if found.is_interrupted or clock.is_over or not diverges(found) or 4 * spent > WORK:
             break
     assert found is not None
@@ -355,17 +392,26 @@ def check_settings(
     if tune is not None:
         numbers["tune"] = (tune, 0)
     numbers |= {
-        name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
+        name: (settings[name], 1)
+        for name in ("cores", "maxdepth", "max_treedepth")
+        if name in settings
     }
     for name, (value, least) in numbers.items():
         whole_number(name, value, least)
-    probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
+    probability(
+        "target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual"
+    )
     for name in settings:
         if name in _OWN:
-            remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
+            if "seed" in name:
+                remedy = "`rng` seeds the sampler"
+            else:
+                remedy = "it is set by `fit`"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
         if sampler == "pymc" and name not in _SETTINGS:  # PyMC would silently ignore some of them
-            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
+            raise ArgumentError(
+                f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}."
+            )
 
 
 def prior_as_sampled(
@@ -377,7 +423,9 @@ def prior_as_sampled(
     def shaped(values: Any) -> Any:
         if isinstance(values, Mapping):
             return {name: shaped(own) for name, own in values.items()}
-        return None if values is None else values.reshape(chains, draws, *values.shape[2:])
+        if values is None:
+            return None
+        return values.reshape(chains, draws, *values.shape[2:])
 
     finished = Finished(**{each.name: shaped(getattr(prior, each.name)) for each in fields(prior)})
     zeros = np.zeros((chains, draws))

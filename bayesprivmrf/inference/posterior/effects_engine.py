@@ -33,7 +33,14 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.marginals.exact import CompiledEngine, build, collect, distribute, prepare, tangent
+from bayesprivmrf.marginals.exact import (
+    CompiledEngine,
+    build,
+    collect,
+    distribute,
+    prepare,
+    tangent,
+)
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
@@ -65,7 +72,9 @@ class Plan:
 
     def __post_init__(self) -> None:
         if self.base is not None and self.base.shape != (self.effects.cells,):
-            raise ModelError(f"`base` must have shape ({self.effects.cells},), got {self.base.shape}.")
+            raise ModelError(
+                f"`base` must have shape ({self.effects.cells},), got {self.base.shape}."
+            )
 
     @cached_property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -77,8 +86,14 @@ class Plan:
             raise ModelError(
                 "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
-        base = np.zeros(self.effects.cells) if self.base is None else self.base
-        support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
+        if self.base is None:
+            base = np.zeros(self.effects.cells)
+        else:
+            base = self.base
+        if np.isfinite(base).all():
+            support = np.zeros(0, dtype=np.uint8)
+        else:
+            support = engine.support(base)
         program = engine.program
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
@@ -99,10 +114,14 @@ class Plan:
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         """Return A, μ, E t and E t² at one point β; with sums of logarithms where those of numbers underflow."""
-        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), self.data)
+        mu, log_partition_, mean, square, _ = evaluate(
+            np.ascontiguousarray(beta, dtype=float), self.data
+        )
         if math.isnan(log_partition_):
             engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-            log_partition_, mu = engine.marginals(self.data[7][:-1] + self.effects.potentials(beta[None])[0])
+            log_partition_, mu = engine.marginals(
+                self.data[7][:-1] + self.effects.potentials(beta[None])[0]
+            )
             mean, square = _expected_statistics(mu, self.data)
         return log_partition_, mu, mean, square
 
@@ -122,8 +141,16 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
     if effects.matrix is not None:
         matrix = _sparse(effects)
         rows, columns = (part.astype(np.int64) for part in (matrix.indptr, matrix.indices))
-        return rows, columns, np.ascontiguousarray(matrix.data, dtype=float), none, none, np.zeros((2, 0))
-    axes, start = [], 0
+        return (
+            rows,
+            columns,
+            np.ascontiguousarray(matrix.data, dtype=float),
+            none,
+            none,
+            np.zeros((2, 0)),
+        )
+    axes = []
+    start = 0
     for scope in effects.scopes:
         shape = [effects.cardinalities[v] for v in scope]
         for axis, states in enumerate(shape):
@@ -131,7 +158,9 @@ def _design(effects: Effects) -> tuple[np.ndarray, ...]:
         start += math.prod(shape)
     steps = np.arange(max(effects.cardinalities, default=1), dtype=float)
     # the norm at j = 0, where there is no contrast, is set to 1
-    values = np.stack([steps, -np.ones_like(steps)]) / np.sqrt(np.maximum(steps * (steps + 1.0), 1.0))
+    values = np.stack([steps, -np.ones_like(steps)]) / np.sqrt(
+        np.maximum(steps * (steps + 1.0), 1.0)
+    )
     axes_of_all = np.array(axes, dtype=np.int64).ravel()
     return none, none, np.zeros(0), axes_of_all, effects.entry_cells.astype(np.int64), values
 
@@ -151,13 +180,19 @@ def _sparse(effects: Effects) -> Any:
 @njit(nogil=True, **INNER)
 def _from_contrasts(values, axes, contrasts):
     """Multiply the tables of all cliques by [1 | Q] along each of their axes, in place."""
-    peak, earlier = contrasts[0], contrasts[1]
+    peak = contrasts[0]
+    earlier = contrasts[1]
     for a in range(0, axes.size, 4):
-        start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
+        start = axes[a]
+        before = axes[a + 1]
+        states = axes[a + 2]
+        after = axes[a + 3]
         for block in range(before):
             for place in range(after):
                 first = start + block * states * after + place
-                total = values[first]  # of the contrasts that have been passed, at the states before
+                total = values[
+                    first
+                ]  # of the contrasts that have been passed, at the states before
                 for j in range(states - 1, 0, -1):
                     own = values[first + j * after]
                     values[first + j * after] = total + peak[j] * own
@@ -172,9 +207,13 @@ def _to_contrasts(values, axes, contrasts):
     Coordinate 0 is the sum of the cells y, and coordinate j is :math:`p_j y_j + e_j \sum_{i < j} y_i`. With squared
     contrasts the matrix is that of the squared entries.
     """
-    peak, earlier = contrasts[0], contrasts[1]
+    peak = contrasts[0]
+    earlier = contrasts[1]
     for a in range(0, axes.size, 4):
-        start, before, states, after = axes[a], axes[a + 1], axes[a + 2], axes[a + 3]
+        start = axes[a]
+        before = axes[a + 1]
+        states = axes[a + 2]
+        after = axes[a + 3]
         for block in range(before):
             for place in range(after):
                 first = start + block * states * after + place
@@ -211,7 +250,9 @@ def _sweep(beta, plan, work, scales):
     flat = _forward(beta, plan)
     # flags are compared numbers: each literal would be compiled separately
     tops, _ = prepare(flat, bounds, work, sizes[_STEPS] >= 0)
-    rest = collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0)
+    rest = collect(
+        code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0
+    )
     return tops + rest + base[-1]
 
 
@@ -225,7 +266,8 @@ def _log_partition(beta, plan):
 @njit(nogil=True, **INNER)
 def _parts(state, sizes):
     """Return the parts of the state of `_marginals`: workspace and scales of the sweeps, and μ with messages."""
-    workspace, steps = sizes[_WORKSPACE], sizes[_STEPS]
+    workspace = sizes[_WORKSPACE]
+    steps = sizes[_STEPS]
     return state[:workspace], state[workspace : workspace + steps], state[workspace + steps :]
 
 
@@ -278,11 +320,25 @@ def _covariance_product(state, vector, plan):
     """Return Σ v over the cells."""
     code, maps, bounds, constants, sizes, scratch_sizes = plan[:6]
     work, scales, mu = _parts(state, sizes)
-    gain, change = np.empty(mu.size + sizes[_TABLES]), np.empty(mu.size)
+    gain = np.empty(mu.size + sizes[_TABLES])
+    change = np.empty(mu.size)
     for c in constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
-    tangent(code, sizes[_STEPS], maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change)
+    tangent(
+        code,
+        sizes[_STEPS],
+        maps,
+        work,
+        scales,
+        scratch,
+        scratch_sizes,
+        mu,
+        bounds,
+        vector,
+        gain,
+        change,
+    )
     return change
 
 
@@ -299,7 +355,8 @@ def _pull_back(state, by_mu, plan):
 def _fisher_information(beta, plan):
     """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
     _, _, state = _marginals(beta, plan)
-    result, unit = np.zeros((beta.size, beta.size)), np.zeros(beta.size)
+    result = np.zeros((beta.size, beta.size))
+    unit = np.zeros(beta.size)
     base = _forward(unit, plan)
     # column i of D, then Σ times it, then Dᵀ times that
     for i in range(beta.size):
@@ -307,7 +364,10 @@ def _fisher_information(beta, plan):
         column = _forward(unit, plan)
         unit[i] = 0.0
         for c in range(column.size):
-            column[c] = column[c] - base[c] if base[c] > -np.inf else 0.0
+            if base[c] > -np.inf:
+                column[c] = column[c] - base[c]
+            else:
+                column[c] = 0.0
         put(result[i], _statistics(_covariance_product(state, column, plan), plan))
     return result
 

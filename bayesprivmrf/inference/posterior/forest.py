@@ -175,11 +175,18 @@ class JunctionForest:
         # each begins with no number, so that a forest without cells has arrays too
         cells, sizes, sources = ([np.zeros(0, np.int64)] for _ in range(3))
         place = np.full(self.offsets[-1], -1, dtype=np.int64)
-        filled, inner = 0, self.offsets[-1]
+        filled = 0
+        inner = self.offsets[-1]
         for clique in self.order:
-            flat, parent = self._possible(clique), self.parents[clique]
-            above = self._above(clique, place) if parent >= 0 else {}
-            row_of = self.separator_states(clique, self.separators[clique])[flat - self.offsets[clique]]
+            flat = self._possible(clique)
+            parent = self.parents[clique]
+            if parent >= 0:
+                above = self._above(clique, place)
+            else:
+                above = {}
+            row_of = self.separator_states(clique, self.separators[clique])[
+                flat - self.offsets[clique]
+            ]
             steps = self._steps(clique, flat)
             for number, (scope, step, parts) in enumerate(steps):
                 code = row_of
@@ -187,7 +194,10 @@ class JunctionForest:
                     code = code * states + of_cell
                 _, firsts, code = np.unique(code, return_index=True, return_inverse=True)
                 is_last = number == len(steps) - 1
-                own = flat[firsts] if is_last else inner + np.arange(firsts.size)
+                if is_last:
+                    own = flat[firsts]
+                else:
+                    own = inner + np.arange(firsts.size)
                 rows, counts = np.unique(row_of[firsts], return_counts=True)
                 margins = tuple((states, of_cell[firsts]) for states, of_cell in parts)
                 tables.append(RowTable(clique, scope, step, filled, filled + own.size, margins))
@@ -199,7 +209,8 @@ class JunctionForest:
                     place[own] = filled + np.arange(own.size)
                 else:
                     inner += own.size
-                filled, row_of = filled + own.size, code
+                filled = filled + own.size
+                row_of = code
         vars(self).update(
             tables=tuple(tables),
             cells=np.concatenate(cells),
@@ -213,9 +224,11 @@ class JunctionForest:
 
         Variables are taken in the order of declaration, so the prior does not depend on how the clique is written.
         """
-        scope, given = self.scopes[clique], list(self.separators[clique])
+        scope = self.scopes[clique]
+        given = list(self.separators[clique])
         state = {v: self.separator_states(clique, (v,))[flat - self.offsets[clique]] for v in scope}
-        plain, steps = [], []
+        plain = []
+        steps = []
         for v in sorted(set(scope) - set(self.separators[clique])):
             # with two states there is one way to move
             may_stay = self.states is not None and self.cardinalities[v] >= 3
@@ -239,7 +252,9 @@ class JunctionForest:
         """Return the flat positions of a clique's possible cells, ascending."""
         start, stop = self.offsets[clique : clique + 2]
         flat = np.arange(start, stop)
-        return flat if self.supported is None else flat[self.supported[start:stop]]
+        if self.supported is None:
+            return flat
+        return flat[self.supported[start:stop]]
 
     def _above(self, clique: int, place: IntArray) -> dict[int, IntArray]:
         """Return the parent's cells at each state of a clique's separator, as positions in `cells`."""
@@ -292,7 +307,9 @@ def junction_forest(
     )
 
 
-def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
+def draw_log_rows(
+    forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator
+) -> FloatArray:
     """Draw the logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
 
     A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
@@ -303,8 +320,12 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
         A parameter is not positive, so there is no such distribution.
     """
     if not (shapes > 0).all():
-        raise FloatingPointError("Dirichlet parameters must be positive; the relaxed counts are wrong.")
-    logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
+        raise FloatingPointError(
+            "Dirichlet parameters must be positive; the relaxed counts are wrong."
+        )
+    logs = (
+        np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
+    )
     for start, stop in pairwise(forest.row_starts):
         row = logs[start:stop]
         row -= row.max(axis=0)
@@ -318,7 +339,10 @@ def draw_tables(
     """Draw a table of `total` records for each draw of the rows, shape (cells, draws)."""
     tables = np.zeros(log_rows.shape, dtype=np.int64)
     for start, stop, sources in _rows(forest):
-        margin = tables[sources].sum(axis=0) if sources.size else total
+        if sources.size:
+            margin = tables[sources].sum(axis=0)
+        else:
+            margin = total
         row = np.exp(log_rows[start:stop])
         tables[start:stop] = rng.multinomial(margin, (row / row.sum(axis=0)).T).T
     return tables
@@ -344,7 +368,10 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     own = ~forest.is_inner
     flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
     result = effects.coordinates(flat)
-    supported = np.ones(forest.offsets[-1], bool) if forest.supported is None else forest.supported
+    if forest.supported is None:
+        supported = np.ones(forest.offsets[-1], bool)
+    else:
+        supported = forest.supported
     for scope, (start, stop) in zip(forest.scopes, pairwise(forest.offsets), strict=True):
         for position, subset in enumerate(effects.subsets):
             if set(subset) <= set(scope) and not supported[start:stop].all():

@@ -187,11 +187,22 @@ class StepProgress:
 
     def __init__(self, steps: int, *, is_shown: bool | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         # in a notebook without ipywidgets rich would only warn
         can_draw = "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
-        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn()
+        columns = (
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("steps"),
+            TimeElapsedColumn(),
+        )
         self._bar = Progress(
             *columns,
             TextColumn("{task.description}"),
@@ -234,7 +245,8 @@ def gradient_operations(numbers: int) -> float:
 def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
     """Raise an error that names a remedy if the draws, the effects or exact inference would not fit in memory."""
     model = evidence.specification
-    cells, states = max(model.size, evidence.offsets[-1]), max(model.cardinalities, default=1)
+    cells = max(model.size, evidence.offsets[-1])
+    states = max(model.cardinalities, default=1)
     # ten numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
     remedy = "use fewer `draws` or `chains`, or NoiseAwareMAP, which stores no draws"
     require_memory(f"{draws:,} draws of {cells:,} cells", 8 * 10 * cells * draws, remedy, MEMORY)
@@ -251,6 +263,15 @@ def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals:
             "fewer or smaller cliques",
             option="use `--method cgm --inference loopy`, or fewer or smaller cliques",
         )
-    size, must = Effects.of(model.cardinalities, model.scopes).size, f"be at most {LARGEST_DIMENSION:,}"
-    remedy, kind = "use NoiseAwareMAP, or fewer or smaller cliques", ModelTooLargeError
-    require(size <= LARGEST_DIMENSION, "the number of log-linear effects", must, size, remedy, error=kind)
+    size = Effects.of(model.cardinalities, model.scopes).size
+    must = f"be at most {LARGEST_DIMENSION:,}"
+    remedy = "use NoiseAwareMAP, or fewer or smaller cliques"
+    kind = ModelTooLargeError
+    require(
+        size <= LARGEST_DIMENSION,
+        "the number of log-linear effects",
+        must,
+        size,
+        remedy,
+        error=kind,
+    )

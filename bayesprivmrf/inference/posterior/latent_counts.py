@@ -243,12 +243,20 @@ class LatentCounts(_WithoutSmoothing):
             )
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        choice = Choice(asked=self, evidence=evidence, draws=chains * draws, chains=chains, is_plain=is_plain)
+        choice = Choice(
+            asked=self, evidence=evidence, draws=chains * draws, chains=chains, is_plain=is_plain
+        )
         formulation = choice.formulation()
         if tune is None:
             uses_nutpie = sampler == "nutpie" and isinstance(formulation, RelaxedCounts)
-            tune = NUTPIE_TUNING if uses_nutpie else USUAL_TUNING
-        rng = secrets.randbits(32) if rng is None else rng
+            if uses_nutpie:
+                tune = NUTPIE_TUNING
+            else:
+                tune = USUAL_TUNING
+        if rng is None:
+            rng = secrets.randbits(32)
+        else:
+            rng = rng
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
         afterwards, replicating, before = seeds.spawn(3)
@@ -257,9 +265,14 @@ class LatentCounts(_WithoutSmoothing):
         if is_empty or not evidence.specification.size:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
         else:
-            limit = math.inf if time_limit is None else float(time_limit)
+            if time_limit is None:
+                limit = math.inf
+            else:
+                limit = float(time_limit)
             how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-            sampled = draw_posterior(formulation, sampler=sampler, settings=settings, time_limit=limit, **how)
+            sampled = draw_posterior(
+                formulation, sampler=sampler, settings=settings, time_limit=limit, **how
+            )
             finished = formulation.finish(sampled.draws, afterwards)
         alarms = raise_alarms(evidence, finished)
         other = partial(choice.other, formulation)
@@ -280,7 +293,10 @@ class LatentCounts(_WithoutSmoothing):
             **totals(evidence),
             "total": float(finished.total.mean()),
         }
-        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
+        if isinstance(releases, Sequence):
+            given = tuple(releases)
+        else:
+            given = (releases,)
         source = Source(estimator=self, releases=given, population=population)
         tree = build_tree(
             evidence,
@@ -322,12 +338,16 @@ def _return_freed_memory() -> None:
 
 def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
     """Raise an error if the release's own estimate of a private number of records is far outside its prior."""
-    estimate, error = evidence.estimated_total, evidence.total_standard_error
+    estimate = evidence.estimated_total
+    error = evidence.total_standard_error
     if not evidence.noise or error == 0:
         return
     lower, upper = total_range
     if not max(lower - estimate, estimate - upper) <= CONTRADICTION * error:
-        remedy = "widen it" if estimate >= 1 else "such a release has no records, whatever the range"
+        if estimate >= 1:
+            remedy = "widen it"
+        else:
+            remedy = "such a release has no records, whatever the range"
         raise ArgumentError(
             f"`total_range` must contain the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
             f"estimate, {estimate:,.0f} ± {error:,.0f}, is more than {CONTRADICTION:.0f} standard errors outside; "
@@ -335,7 +355,9 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
         )
 
 
-def _attributes(source: Source, evidence: Evidence, stats: dict[str, Any], status: str) -> dict[str, Any]:
+def _attributes(
+    source: Source, evidence: Evidence, stats: dict[str, Any], status: str
+) -> dict[str, Any]:
     """Return the attributes of the tree's root, which describe a file of it."""
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",

@@ -90,9 +90,11 @@ class LatentPrior:
         For evidence from queries, the tables are those of the cliques.
         """
         evidence = self.evidence
-        offsets, possible = evidence.offsets, evidence.possible
+        offsets = evidence.offsets
+        possible = evidence.possible
         if evidence.queries is not None:
-            offsets, possible = evidence.specification.offsets, evidence.supported_cells
+            offsets = evidence.specification.offsets
+            possible = evidence.supported_cells
         sizes = [int(np.count_nonzero(possible[start:stop])) for start, stop in pairwise(offsets)]
         return 0.5 * min((size for size in sizes if size > 1), default=1)
 
@@ -104,11 +106,14 @@ class LatentPrior:
     @cached_property
     def sampling_variance(self) -> FloatArray:
         """Diagonal of Σ_0⁻¹, which is N times the sampling variance of each coordinate, shape (d,)."""
-        tied, effects = self.effects, self.effects.full
+        tied = self.effects
+        effects = self.effects.full
         sizes = [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
         variances = np.repeat(np.array(sizes, dtype=float), np.diff(effects.offsets))
         matrix = tied.matrix
-        return variances if matrix is None else 1 / (matrix.multiply(matrix).T @ (1 / variances))
+        if matrix is None:
+            return variances
+        return 1 / (matrix.multiply(matrix).T @ (1 / variances))
 
     def precision(self, log_scales: FloatArray, log_total: float) -> FloatArray:
         """Return the prior precision of θ', shape (d,)."""
@@ -119,7 +124,10 @@ class LatentPrior:
     @cached_property
     def mode(self) -> Mode:
         """Noise-aware mode."""
-        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
+        if self.total is None:
+            known = self.evidence
+        else:
+            known = replace(self.evidence, total=max(self.total, 1.0))
         return noise_aware_mode(known, Settings(scale=self.scale))
 
     @property
@@ -150,11 +158,17 @@ class LatentPrior:
     @property
     def _rough_posterior(self) -> tuple[FloatArray, FloatArray, FloatArray, IntArray]:
         """First arguments of `Whitening.of`: information, prior precision, mode and group of each entry."""
-        mode, prior = self.mode, self.effects_prior
+        mode = self.mode
+        prior = self.effects_prior
         precision = self.precision(mode.log_scales, mode.log_total)
-        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
+        information = mode.noise_information()
+        point = mode.coordinates
+        groups = prior.levels
         if self.total is not None:
-            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
+            if information.ndim == 2:
+                information = information[:-1, :-1]
+            else:
+                information = information[:-1]
             return information, precision, point, groups
         bounds = self.total_bounds
         share = 1 / (1 + math.exp(-bounds["center"]))
@@ -162,7 +176,9 @@ class LatentPrior:
         # derivative of log N with respect to its logistic position
         slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
         information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
-        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
+        precision = np.append(
+            precision, 3 / math.pi**2
+        )  # the variance of the logistic distribution is π²/3
         return information, precision, np.append(point, 0.0), np.append(groups, prior.count)
 
     @property
@@ -175,17 +191,24 @@ class LatentPrior:
 
     def data(self) -> tuple[np.ndarray | tuple[np.ndarray, ...], ...]:
         """Return the arguments of `effects_density.stretch` after the position, in its order."""
-        whitening, prior = self.block_whitening, self.effects_prior
-        count, variance = prior.count, self.sampling_variance
+        whitening = self.block_whitening
+        prior = self.effects_prior
+        count = prior.count
+        variance = self.sampling_variance
         sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
         # runs of coordinates with one scale and one sampling variance
-        is_new_scale, is_new_variance = (np.diff(own, prepend=-1) != 0 for own in (prior.levels, variance))
+        is_new_scale, is_new_variance = (
+            np.diff(own, prepend=-1) != 0 for own in (prior.levels, variance)
+        )
         starts = np.flatnonzero(is_new_scale | is_new_variance)
         total = [math.log(max(self.total or 0.0, 1.0))]
         if self.total is None:
             total = [self.mode.log_total, *self.total_bounds.values()]
         means = np.bincount(prior.levels, weights=variance, minlength=count) / sizes
-        root = np.zeros((0, 0)) if self.scale is not None else self.log_scale_root
+        if self.scale is not None:
+            root = np.zeros((0, 0))
+        else:
+            root = self.log_scale_root
         blocks = (
             whitening.basis,
             whitening.transposed_basis,
@@ -207,13 +230,17 @@ class LatentPrior:
             prior.expected_log_scales,
             np.array([self.excess]),
         )
-        return *(tuple(block) for block in blocks), *(np.ascontiguousarray(array) for array in arrays)
+        return *(tuple(block) for block in blocks), *(
+            np.ascontiguousarray(array) for array in arrays
+        )
 
     def curvature(self) -> FloatArray:
         """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
-        mode, plan = self.mode, self.plan
+        mode = self.mode
+        plan = self.plan
         prior = self.effects_prior.precision(mode.log_scales)
-        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
+        total = math.exp(mode.log_total)
+        beta = np.ascontiguousarray(mode.coordinates)
         if not self.is_dense:
             _, _, mean, square = plan.moments(beta)
             return total * np.maximum(square - mean**2, 0.0) + prior
@@ -232,9 +259,17 @@ def log_uniform(place, low, high):
     Both derivatives are with respect to the position.
     """
     power = math.exp(-abs(place))
-    share = 1.0 / (1.0 + power) if place > 0 else power / (1.0 + power)
+    if place > 0:
+        share = 1.0 / (1.0 + power)
+    else:
+        share = power / (1.0 + power)
     log_density = -abs(place) - 2.0 * math.log1p(power)
-    return low + (high - low) * share, log_density, (high - low) * share * (1.0 - share), 1.0 - 2.0 * share
+    return (
+        low + (high - low) * share,
+        log_density,
+        (high - low) * share * (1.0 - share),
+        1.0 - 2.0 * share,
+    )
 
 
 def draw_totals(
@@ -246,7 +281,8 @@ def draw_totals(
     """
     if total is not None:
         return np.full(size, round(total))
-    low, high = max(math.ceil(bounds[0]), 1), math.floor(bounds[1])
+    low = max(math.ceil(bounds[0]), 1)
+    high = math.floor(bounds[1])
     found = np.zeros(0, np.int64)
     while found.size < size:
         tried = np.exp(rng.uniform(math.log(low), math.log(high + 1), 2 * size))
@@ -296,7 +332,12 @@ class Whitening:
 
     @classmethod
     def of(
-        cls, information: FloatArray, precision: FloatArray, mode: FloatArray, groups: np.ndarray, count: int
+        cls,
+        information: FloatArray,
+        precision: FloatArray,
+        mode: FloatArray,
+        groups: np.ndarray,
+        count: int,
     ) -> Whitening:
         """Return the map at a preliminary mode.
 

@@ -34,7 +34,18 @@ def dimension_names(domain: Domain, *, is_escaped: bool = True) -> tuple[str, ..
     ('smokes', '7', 'draw_', 'a|b')
     """
     # names that trees and PyMC models use for something else
-    taken = {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
+    taken = {
+        "chain",
+        "draw",
+        "sample",
+        "cell",
+        "noisy_cell",
+        "effect",
+        "order",
+        "table",
+        "total",
+        "scale",
+    }
     # names such as ``marginal[a,b]`` consist of these characters, and names in files cannot contain a slash
     replaced = str.maketrans({",": ";", "/": "|", "[": "(", "]": ")"})
     declared = {str(variable) for variable in domain.variables}
@@ -70,7 +81,10 @@ def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
     for order, scope in zip(prior.orders, prior.scopes, strict=True):
         _, _, part = str(order).partition(", ")
         effect = ",".join(names[v] for v in scope)
-        label = (effect + (f" ({part})" if part else "")) if scope else f"order {order}"
+        if scope:
+            label = effect + (f" ({part})" if part else "")
+        else:
+            label = f"order {order}"
         while label in found:
             label += "_"
         found.append(label)
@@ -83,15 +97,26 @@ def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
     labels: list[str] = []
     seen: dict[object, int] = {}
     for position, scope in enumerate(evidence.measured_scopes):
-        query = repr(evidence.queries[position].query) if evidence.queries is not None else ""
-        key = query if scope is None else frozenset(scope)
-        name = f"{kind}[{query.replace('/', '|')}]" if scope is None else table_name(kind, names, scope)
+        if evidence.queries is not None:
+            query = repr(evidence.queries[position].query)
+        else:
+            query = ""
+        if scope is None:
+            key = query
+        else:
+            key = frozenset(scope)
+        if scope is None:
+            name = f"{kind}[{query.replace('/', '|')}]"
+        else:
+            name = table_name(kind, names, scope)
         count = seen[key] = seen.get(key, 0) + 1
         labels.append(name + (f" {count}" if count > 1 else ""))
     return labels
 
 
-def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
+def replicated_tables(
+    evidence: Evidence, counts: FloatArray, rng: np.random.Generator
+) -> list[FloatArray]:
     """Return replicated noisy tables: the same noise distributions, added to the given counts.
 
     Under integer noise the counts are rounded first. Impossible cells are 0.
@@ -113,7 +138,9 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     tables = zip(table_labels(evidence), evidence.answers(counts), strict=True)
     for position, (label, table) in enumerate(tables):
         residuals = noisy_table(evidence, position) - whole_counts(evidence, position, table)
-        density = evidence.noise[position].log_density(residuals[..., possible_cells(evidence, position)])
+        density = evidence.noise[position].log_density(
+            residuals[..., possible_cells(evidence, position)]
+        )
         found[label] = density.sum(axis=-1)
     return found
 
@@ -122,7 +149,10 @@ def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> Float
     """Return the answers to which noise is added: rounded under integer noise, and unchanged otherwise."""
     if not evidence.noise[position].is_discrete:
         return counts
-    least = -np.inf if evidence.measured_scopes[position] is None else 0.0
+    if evidence.measured_scopes[position] is None:
+        least = -np.inf
+    else:
+        least = 0.0
     return np.maximum(np.rint(counts), least)
 
 
@@ -159,7 +189,8 @@ def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
 
     The distribution then determines only the possible cells, and not the zero-sum effects.
     """
-    model, supported = evidence.specification, evidence.supported
+    model = evidence.specification
+    supported = evidence.supported
     if supported is None:
         return False
     return any(
@@ -194,8 +225,12 @@ class MeasuredCells:
         """Return the cells of one evidence; each measured table is summed in the first clique that contains it."""
         from scipy.sparse import eye_array
 
-        cells, rows = np.flatnonzero(evidence.supported_cells), evidence.possible_rows()
-        rows = eye_array(cells.size, format="csr") if rows is None else rows[:, cells]
+        cells = np.flatnonzero(evidence.supported_cells)
+        rows = evidence.possible_rows()
+        if rows is None:
+            rows = eye_array(cells.size, format="csr")
+        else:
+            rows = rows[:, cells]
         entries = rows.tocoo()
         sums, sources = (np.asarray(place, dtype=int) for place in entries.coords)
         targets = np.flatnonzero(evidence.possible)
@@ -220,7 +255,9 @@ class MeasuredCells:
         return starts, self.sources, self.entries
 
 
-def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
+def rough_counts(
+    evidence: Evidence, forest: JunctionForest, total: float
+) -> tuple[FloatArray, FloatArray]:
     """Return the mean noisy count of each cell, and its precision, in the order of ``forest.cells``.
 
     Only tables of whole cliques are used. In cliques without one the total is spread evenly, with precision 0. If
@@ -228,7 +265,8 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
     """
     if evidence.queries is not None:
         found = least_squares(evidence)
-        counts, variance = found.counts, np.where(found.undetermined, np.inf, found.variances)
+        counts = found.counts
+        variance = np.where(found.undetermined, np.inf, found.variances)
         return forest.with_inner(counts), 1 / forest.with_inner(variance)
     precision, weighted = np.zeros((2, forest.offsets[-1]))
     for position, scope in enumerate(evidence.scopes):

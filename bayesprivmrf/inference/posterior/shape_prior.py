@@ -109,7 +109,9 @@ class ShapePrior:
     @property
     def size(self) -> int:
         """Number of positions, standard normal under the prior: z_0, each z_C, then those of the margins."""
-        return 0 if self.concentration is not None else int(self.data.group_starts[-1])
+        if self.concentration is not None:
+            return 0
+        return int(self.data.group_starts[-1])
 
     @property
     def settings(self) -> dict[str, float]:
@@ -127,14 +129,17 @@ class ShapePrior:
     @cached_property
     def data(self) -> ShapeData:
         """Arrays that compiled code reads."""
-        forest, tables = self.forest, self.forest.tables
+        forest = self.forest
+        tables = self.forest.tables
         is_fixed = self.concentration is not None
         margins = [() if is_fixed else table.margins for table in tables]
         starts = 1 + len(tables) + np.cumsum([0, *(states for own in margins for states, _ in own)])
         clique_groups = np.cumsum([0, *map(len, margins)])
         # positions of the margins of each table's cells, shape (cells, margins)
         factors = [
-            np.array([start + state for start, (_, state) in zip(starts[first:], own, strict=False)])
+            np.array(
+                [start + state for start, (_, state) in zip(starts[first:], own, strict=False)]
+            )
             .reshape(len(own), table.stop - table.start)
             .T
             for first, own, table in zip(clique_groups, margins, tables, strict=False)
@@ -147,10 +152,15 @@ class ShapePrior:
             clique_groups=clique_groups.astype(np.int64),
             group_starts=starts.astype(np.int64),
             factor_starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
-            factors=np.concatenate([np.zeros(0), *(part.ravel() for part in factors)]).astype(np.int64),
-            log_sizes=np.array([sum(math.log(states) for states, _ in own) for own in margins], float),
+            factors=np.concatenate([np.zeros(0), *(part.ravel() for part in factors)]).astype(
+                np.int64
+            ),
+            log_sizes=np.array(
+                [sum(math.log(states) for states, _ in own) for own in margins], float
+            ),
             stays=np.array(
-                [table.step == "stay" for table in tables if not is_fixed for _ in table.margins], np.int64
+                [table.step == "stay" for table in tables if not is_fixed for _ in table.margins],
+                np.int64,
             ),
         )
 
@@ -174,7 +184,8 @@ class ShapePrior:
         names
             Name of each variable of the forest.
         """
-        forest, tables = self.forest, self.forest.tables
+        forest = self.forest
+        tables = self.forest.tables
         # log density of each row's log ratios given α, of which the mean and the variance are known
         starts = forest.row_starts[:-1]
         mass = np.add.reduceat(shapes, starts)
@@ -186,20 +197,26 @@ class ShapePrior:
         rows_of = np.searchsorted([table.stop for table in tables], starts, side="right")
         homes = np.array([table.clique for table in tables], int)[rows_of]
         # log A of each table in prior standard deviations; A is the mean excess of the shapes over the floor
-        above, learned = np.maximum(shapes - self.data.fixed[:, np.newaxis], 1e-300), {}
+        above = np.maximum(shapes - self.data.fixed[:, np.newaxis], 1e-300)
+        learned = {}
         for table in tables if self.size else ():
             own = above[table.start : table.stop]
             level = own.mean(axis=0)
             if table.step == "stay":  # the harmonic mean for staying and moving
                 ways, firsts = np.unique(table.margins[0][1], return_index=True)
                 level = ways.size / (1.0 / own[firsts]).sum(axis=0)
-            kind = f"concentration_{table.step}" if table.step else "concentration"
+            if table.step:
+                kind = f"concentration_{table.step}"
+            else:
+                kind = "concentration"
             standardized = np.log(level) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
             learned[table_name(kind, names, table.scope)] = standardized.reshape(lead)
         return {
             # sum over the steps of a clique's table
             "log_prior": {
-                table_name("rows", names, forest.scopes[k]): density[homes == k].sum(axis=0).reshape(lead)
+                table_name("rows", names, forest.scopes[k]): density[homes == k]
+                .sum(axis=0)
+                .reshape(lead)
                 for k in forest.order
             },
             "learned": learned,
@@ -210,14 +227,19 @@ class ShapePrior:
 @njit(nogil=True, inline="always")
 def spread_of(group, data):
     """Return the factor by which the positions of a margin are multiplied."""
-    return SPREAD_OF_STAYING if data.stays[group] else 1.0
+    if data.stays[group]:
+        return SPREAD_OF_STAYING
+    return 1.0
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_whole(group, position, data):
     """Return the logarithm of the sum of a margin's exponentials."""
-    start, stop = data.group_starts[group], data.group_starts[group + 1]
-    spread, top, total = spread_of(group, data), position[start], 0.0
+    start = data.group_starts[group]
+    stop = data.group_starts[group + 1]
+    spread = spread_of(group, data)
+    top = position[start]
+    total = 0.0
     for k in range(start, stop):
         top = max(top, position[k])
     for k in range(start, stop):
@@ -228,7 +250,8 @@ def log_whole(group, position, data):
 @njit(nogil=True, error_model="numpy", **INNER)
 def clique_shapes(clique, position, data, shapes):
     """Write α of one clique's cells."""
-    start, stop = data.clique_cells[clique], data.clique_cells[clique + 1]
+    start = data.clique_cells[clique]
+    stop = data.clique_cells[clique + 1]
     # fixed shapes
     if data.group_starts.size == 1:
         for cell in range(start, stop):
@@ -243,13 +266,17 @@ def clique_shapes(clique, position, data, shapes):
         if data.stays[group]:
             place = data.group_starts[group]
             both = position[place] + position[place + 1]
-            level += 2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both  # their mean share is 1/2
+            level += (
+                2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both
+            )  # their mean share is 1/2
     # add the positions of the margins of each cell
     first = data.clique_groups[clique]
     for cell in range(start, stop):
         log_part = level
         for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
-            log_part += spread_of(first + k - data.factor_starts[cell], data) * position[data.factors[k]]
+            log_part += (
+                spread_of(first + k - data.factor_starts[cell], data) * position[data.factors[k]]
+            )
         shapes[cell] = data.fixed[cell] + math.exp(log_part)
 
 
@@ -262,14 +289,17 @@ def turned(position, data):
     """
     result = position.copy()
     for group in range(data.group_starts.size - 1):
-        start, stop = data.group_starts[group], data.group_starts[group + 1]
+        start = data.group_starts[group]
+        stop = data.group_starts[group + 1]
         if stop - start < 2:
             continue
         root = math.sqrt(stop - start)
         along = position[start]  # inner product with the difference of the two axes
         for k in range(start, stop):
             along -= position[k] / root
-        along *= root / (root - 1.0)  # times 2, divided by the squared length of that difference, 2 - 2 / √K
+        along *= root / (
+            root - 1.0
+        )  # times 2, divided by the squared length of that difference, 2 - 2 / √K
         result[start] -= along
         for k in range(start, stop):
             result[k] += along / root
@@ -279,7 +309,8 @@ def turned(position, data):
 @njit(nogil=True, error_model="numpy", **INNER)
 def row_shapes(position, data):
     """Return α of each cell, and the log prior density of the position except for its constant."""
-    shapes, log_density = np.empty(data.fixed.size), 0.0
+    shapes = np.empty(data.fixed.size)
+    log_density = 0.0
     for clique in range(data.clique_cells.size - 1):
         clique_shapes(clique, position, data, shapes)
     for z in position:
@@ -307,12 +338,15 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
     for clique in range(data.clique_cells.size - 1):
         # derivative with respect to the log excess of each cell over the floor; it goes to the positions of the
         # cell's margins, and the sum over the cells to log A
-        whole, first = 0.0, data.clique_groups[clique]
+        whole = 0.0
+        first = data.clique_groups[clique]
         for cell in range(data.clique_cells[clique], data.clique_cells[clique + 1]):
             part = by_shapes[cell] * (shapes[cell] - data.fixed[cell])
             whole += part
             for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
-                result[data.factors[k]] += spread_of(first + k - data.factor_starts[cell], data) * part
+                result[data.factors[k]] += (
+                    spread_of(first + k - data.factor_starts[cell], data) * part
+                )
         # through the bound of A to z_0 and z_C
         free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST)
@@ -320,7 +354,8 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
             # through the normalization of the margins
-            log_sum, spread = log_whole(group, position, data), spread_of(group, data)
+            log_sum = log_whole(group, position, data)
+            spread = spread_of(group, data)
             for k in range(data.group_starts[group], data.group_starts[group + 1]):
                 share = math.exp(spread * position[k] - log_sum)
                 result[k] += spread * whole * (share - 1.0 if data.stays[group] else -share)

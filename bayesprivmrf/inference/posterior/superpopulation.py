@@ -75,19 +75,25 @@ def target(beta, statistics, total, precision, data):
 @njit(nogil=True, **INNER)
 def spread(root, scale, whitened):
     """Map a move in whitened coordinates to the potentials' coordinates; a root without rows is the identity."""
-    return scale * (root @ whitened) if root.size else scale * whitened
+    if root.size:
+        return scale * (root @ whitened)
+    return scale * whitened
 
 
 @njit(nogil=True, **INNER)
 def gathered(root, scale, gradient):
     """Apply the transpose of `spread` to a gradient."""
-    return root.T @ (scale * gradient) if root.size else scale * gradient
+    if root.size:
+        return root.T @ (scale * gradient)
+    return scale * gradient
 
 
 @njit(nogil=True, **INNER)
 def _at(place, center, root, scale, statistics, total, precision, data):
     """Return log p(m + S z | n) up to a constant, the force -∇R at z, and μ."""
-    value, gradient, mu = target(center + spread(root, scale, place), statistics, total, precision, data)
+    value, gradient, mu = target(
+        center + spread(root, scale, place), statistics, total, precision, data
+    )
     return value, gathered(root, scale, gradient) + place, mu
 
 
@@ -134,20 +140,29 @@ def _trajectory(
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length is random: a trajectory of fixed length could return to its start in some direction
     angle = 0.5 * math.pi / leaps * (0.8 + 0.4 * rng.random())
-    cosine, sine = math.cos(angle), math.sin(angle)
-    here, new_value, new_force, new_mu = place.copy(), value, force, mu
+    cosine = math.cos(angle)
+    sine = math.sin(angle)
+    here = place.copy()
+    new_value = value
+    new_force = force
+    new_mu = mu
     for _ in range(leaps):
         # half a step of the force, a turn on the circle, and half a step of the new force
         for i in range(here.size):
             pushed = momentum[i] + 0.5 * angle * new_force[i]
             momentum[i] = cosine * pushed - sine * here[i]
             here[i] = cosine * here[i] + sine * pushed
-        new_value, new_force, new_mu = _at(here, center, root, scale, statistics, total, precision, data)
+        new_value, new_force, new_mu = _at(
+            here, center, root, scale, statistics, total, precision, data
+        )
         for i in range(here.size):
             momentum[i] += 0.5 * angle * new_force[i]
     # the Metropolis correction leaves the target unchanged; an energy that is not a number is rejected
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-    chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+    if gain == gain:
+        chance = math.exp(min(gain, 0.0))
+    else:
+        chance = 0.0
     if rng.random() < chance:
         return here, new_value, new_force, new_mu, chance, True
     return place, value, force, mu, chance, False
@@ -160,19 +175,29 @@ def _draw(
     """Fill `betas` and `mus`, one row for each latent point, and return the mean acceptance probability."""
     accepted = 0.0
     for k in range(points.shape[0]):
-        point, total, precision = points[k], totals[k], precisions[k]
+        point = points[k]
+        total = totals[k]
+        precision = precisions[k]
         _, log_partition, mean, square, _ = _evaluate(point, data)
         # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
         # the log density and its gradient at the latent point follow from the moments that are known there
-        scale, gradient, value = np.empty(mean.size), np.empty(mean.size), -total * log_partition
+        scale = np.empty(mean.size)
+        gradient = np.empty(mean.size)
+        value = -total * log_partition
         for i in range(mean.size):
-            information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
+            information = total * (
+                fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0)
+            )
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
             value += point[i] * (statistics[i] - 0.5 * precision[i] * point[i])
             gradient[i] = statistics[i] - total * mean[i] - precision[i] * point[i]
-        center, most = _center(point, (value, gradient), root, scale, statistics, total, precision, data)
-        place, value, force, mu = _start(most, center, root, scale, statistics, total, precision, rng, data)
+        center, most = _center(
+            point, (value, gradient), root, scale, statistics, total, precision, data
+        )
+        place, value, force, mu = _start(
+            most, center, root, scale, statistics, total, precision, rng, data
+        )
         own_leaps = leaps
         for turn in range(trajectories):
             place, value, force, mu, chance, moved = _trajectory(
@@ -227,7 +252,8 @@ def draw_potentials(
         trajectory.
     """
     size = points.shape[1]
-    betas, marginals = np.empty(points.shape), np.empty((len(points), plan.effects.cells))
+    betas = np.empty(points.shape)
+    marginals = np.empty((len(points), plan.effects.cells))
     if not points.size:
         marginals[:] = plan.moments(np.zeros(size))[1]
         return betas, marginals, 1.0
@@ -235,8 +261,13 @@ def draw_potentials(
     # with more than 150 coordinates each has many records or little skew, and fewer trajectories suffice
     trajectories = 8 if size <= 150 else 4
     base = excess * plan.moments(np.zeros(size))[2]
-    fixed = np.zeros(0) if information is None else np.ascontiguousarray(information, dtype=float)
-    root, own = np.zeros((0, 0)), np.ones(size)  # without a matrix, each draw is scaled by its own diagonal
+    if information is None:
+        fixed = np.zeros(0)
+    else:
+        fixed = np.ascontiguousarray(information, dtype=float)
+    # without a matrix, each draw is scaled by its own diagonal
+    root = np.zeros((0, 0))
+    own = np.ones(size)
     if curvature.ndim == 2:
         own = np.diag(curvature).copy()
         root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)

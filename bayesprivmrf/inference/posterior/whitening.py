@@ -73,12 +73,17 @@ def add_product(matrix, vector, result):
     places, entries = matrix
     at = 0
     for b in range(0, places.size, 4):
-        top, bottom, part = places[b], places[b + 1], vector[places[b + 2] : places[b + 3]]
-        width, rest = part.size, (bottom - top) % 4
+        top = places[b]
+        bottom = places[b + 1]
+        part = vector[places[b + 2] : places[b + 3]]
+        width = part.size
+        rest = (bottom - top) % 4
         # four rows at a time, so that the vector is read once for all four
         for i in range(top, bottom - rest, 4):
-            one, two = entries[at : at + width], entries[at + width : at + 2 * width]
-            three, four = entries[at + 2 * width : at + 3 * width], entries[at + 3 * width : at + 4 * width]
+            one = entries[at : at + width]
+            two = entries[at + width : at + 2 * width]
+            three = entries[at + 2 * width : at + 3 * width]
+            four = entries[at + 3 * width : at + 4 * width]
             first = second = third = fourth = 0.0
             for j in range(width):
                 first += one[j] * part[j]
@@ -91,7 +96,8 @@ def add_product(matrix, vector, result):
             result[i + 3] += fourth
             at += 4 * width
         for i in range(bottom - rest, bottom):
-            row, total = entries[at : at + width], 0.0
+            row = entries[at : at + width]
+            total = 0.0
             for j in range(width):
                 total += row[j] * part[j]
             result[i] += total
@@ -150,7 +156,9 @@ class BlockWhitening:
         scaled = information / np.outer(root, root)
         values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
         # F has no negative eigenvalue, but its rounding errors may be larger than I
-        factor = np.linalg.qr(np.sqrt(np.maximum(values, 0.0) + 1)[:, np.newaxis] * vectors.T, mode="r")
+        factor = np.linalg.qr(
+            np.sqrt(np.maximum(values, 0.0) + 1)[:, np.newaxis] * vectors.T, mode="r"
+        )
         starts = np.flatnonzero(np.diff(groups, prepend=-1))
         bounds = [*starts.tolist(), size]
         inside, turn, strength = _diagonal_parts(factor, bounds)
@@ -167,7 +175,9 @@ class BlockWhitening:
         )
 
 
-def _diagonal_parts(factor: FloatArray, bounds: Sequence[int]) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _diagonal_parts(
+    factor: FloatArray, bounds: Sequence[int]
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     r"""Return U, V and :math:`(Λ + 1)^{1/2}`, given R and the ends of the blocks."""
     inside = np.zeros_like(factor)
     turn = np.zeros_like(factor)
@@ -178,7 +188,9 @@ def _diagonal_parts(factor: FloatArray, bounds: Sequence[int]) -> tuple[FloatArr
         _, strength[own], right = np.linalg.svd(factor[:end, own], full_matrices=False)
         inside[own, own] = right.T
         # V is the rotation in the polar decomposition that makes the diagonal block of K symmetric
-        left, _, right = np.linalg.svd((strength[own] * inside[own, own]).T @ np.linalg.inv(factor[own, own]))
+        left, _, right = np.linalg.svd(
+            (strength[own] * inside[own, own]).T @ np.linalg.inv(factor[own, own])
+        )
         turn[own, own] = (left @ right).T
     return inside, turn, strength
 

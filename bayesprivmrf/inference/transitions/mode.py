@@ -89,16 +89,19 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
     refuse_shared(evidence)
     sums = NoisySums.of(evidence)
-    rows, answers = sums.rows, evidence.possible_numbers[1]
+    rows = sums.rows
+    answers = evidence.possible_numbers[1]
     is_free = np.append(np.ones(rows.size, bool), evidence.total_standard_error > 0)
     point = np.append(start, np.log(evidence.total))
-    status, renewals = Status.ITERATION_LIMIT, 0
+    status = Status.ITERATION_LIMIT
+    renewals = 0
 
     def expanded(point: FloatArray) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature."""
         jacobian, mean = sums.jacobian(point)
         whitened = whiten(np.column_stack([jacobian, answers - mean]))
-        slopes, residual = whitened[:, :-1], whitened[:, -1]
+        slopes = whitened[:, :-1]
+        residual = whitened[:, -1]
         prior, pull, curvature = _prior(rows, point[:-1])
         gradient = -slopes.T @ residual
         gradient[:-1] += pull
@@ -113,7 +116,9 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
             whiten = sums.whitening(point)
             # the minimum with V held, and the information there
             following, information = damped_steps(expanded, point, is_free)
-        except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
+        except (
+            np.linalg.LinAlgError
+        ):  # noise that leaves next to no records drives probabilities to 0
             status = Status.DIVERGED
             break
         moved = (following - point)[is_free]
@@ -134,7 +139,8 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
 
 def _covariance(sums: NoisySums, point: FloatArray, is_free: np.ndarray) -> FloatArray:
     """Return C at the estimate, or the identity if C is not finite."""
-    size, free = sums.rows.size, np.ix_(is_free, is_free)
+    size = sums.rows.size
+    free = np.ix_(is_free, is_free)
     covariance = np.zeros((size + 1, size + 1))
     try:
         with np.errstate(all="ignore"):
@@ -145,16 +151,22 @@ def _covariance(sums: NoisySums, point: FloatArray, is_free: np.ndarray) -> Floa
             covariance[free] = np.linalg.inv(information[free])
     except np.linalg.LinAlgError:
         return np.eye(size)
-    return covariance[:-1, :-1] if np.isfinite(covariance).all() else np.eye(size)
+    if np.isfinite(covariance).all():
+        return covariance[:-1, :-1]
+    return np.eye(size)
 
 
 def _prior(rows: TransitionRows, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
     """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
     first, matrix = rows.probabilities(phi)
-    value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
+    value = 0.0
+    gradient = np.zeros(len(phi))
+    curvature = np.zeros((len(phi), len(phi)))
+    start = 0
     masks = (rows.is_possible[0], *rows.is_possible[1])
     for law, mask, basis in zip((first, *matrix), masks, rows.bases, strict=True):
-        count, own = _PRIOR_COUNT * mask.sum(), slice(start, start + basis.shape[1])
+        count = _PRIOR_COUNT * mask.sum()
+        own = slice(start, start + basis.shape[1])
         # a probability that has become zero has no density: such steps are refused
         with np.errstate(divide="ignore"):
             value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
@@ -192,7 +204,8 @@ def naive_transitions(
     """
     first, steps = np.split(rows.sums(target), [rows.rows])
     steps = steps.reshape(rows.rows, rows.states)
-    (is_first, is_step), by_first = rows.is_possible, rows.bases[0]
+    (is_first, is_step) = rows.is_possible
+    by_first = rows.bases[0]
 
     def objective(phi: FloatArray) -> tuple[float, FloatArray]:
         law, matrix = rows.probabilities(phi)
@@ -203,10 +216,21 @@ def naive_transitions(
         inner = [row @ basis for row, basis in zip(rest, rows.bases[1:], strict=True)]
         return value, np.concatenate([own, *inner]) + 2 * ridge * phi
 
-    optimum = minimize(objective, np.zeros(rows.size), gradient_tolerance=tolerance, iterations=iterations)
-    has_no_maximum = ridge == 0 and bool((first[is_first] <= 0).any() or (steps[is_step] <= 0).any())
-    status = Status.DIVERGED if has_no_maximum else optimum.status
-    return optimum.point, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+    optimum = minimize(
+        objective, np.zeros(rows.size), gradient_tolerance=tolerance, iterations=iterations
+    )
+    has_no_maximum = ridge == 0 and bool(
+        (first[is_first] <= 0).any() or (steps[is_step] <= 0).any()
+    )
+    if has_no_maximum:
+        status = Status.DIVERGED
+    else:
+        status = optimum.status
+    return (
+        optimum.point,
+        status,
+        {"iterations": optimum.iterations, "evaluations": optimum.evaluations},
+    )
 
 
 def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
@@ -228,4 +252,6 @@ def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
 def refuse_loopy_transitions(inference: str) -> None:
     """Raise an error unless marginals are exact: a chain has no loops."""
     if inference != "exact":
-        raise ModelError("a chain with shared transitions has exact marginals; fit with inference='exact'.")
+        raise ModelError(
+            "a chain with shared transitions has exact marginals; fit with inference='exact'."
+        )

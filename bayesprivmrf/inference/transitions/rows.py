@@ -81,7 +81,10 @@ class TransitionRows:
     @cached_property
     def is_possible(self) -> tuple[np.ndarray, np.ndarray]:
         """Masks of the possible cells of π, shape (K^m,), and of P, shape (K^m, K)."""
-        possible = np.ones(self.model.size, bool) if self.model.possible is None else self.model.possible
+        if self.model.possible is None:
+            possible = np.ones(self.model.size, bool)
+        else:
+            possible = self.model.possible
         windows = possible[self.cells].reshape(-1, self.rows, self.states)
         return windows[0].any(axis=-1), windows.any(axis=0)
 
@@ -106,7 +109,8 @@ class TransitionRows:
 
     def _logits(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return Q φ of π and of the rows of P."""
-        lead, start = phi.shape[:-1], self.bases[0].shape[1]
+        lead = phi.shape[:-1]
+        start = self.bases[0].shape[1]
         inner = (self._inner @ phi[..., start:].reshape(-1, self._inner.shape[1]).T).T
         return phi[..., :start] @ self.bases[0].T, inner.reshape(*lead, self.rows, self.states)
 
@@ -126,7 +130,8 @@ class TransitionRows:
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
         """Return φ of probabilities that are positive in every possible cell."""
         own, inner = (
-            np.log(np.where(mask, p, 1.0)) for mask, p in zip(self.is_possible, (first, matrix), strict=True)
+            np.log(np.where(mask, p, 1.0))
+            for mask, p in zip(self.is_possible, (first, matrix), strict=True)
         )
         return np.concatenate([own @ self.bases[0], inner.ravel() @ self._inner])
 
@@ -152,16 +157,20 @@ class TransitionRows:
         linear
             Whether the derivatives are by c, where π and P move by Q c, and not by φ.
         """
-        (first, matrix), start = self.probabilities(phi), self.bases[0].shape[1]
+        (first, matrix) = self.probabilities(phi)
+        start = self.bases[0].shape[1]
         # derivatives of log π and log P
-        by_first, by_step = self.bases[0], self._inner.toarray()
+        by_first = self.bases[0]
+        by_step = self._inner.toarray()
         if linear:  # 0 in impossible cells
             with np.errstate(divide="ignore", invalid="ignore"):
                 possible = self.is_possible[0][:, np.newaxis], self.is_possible[1].reshape(-1, 1)
                 by_first = np.where(possible[0], by_first / first[:, np.newaxis], 0.0)
                 by_step = np.where(possible[1], by_step / matrix.reshape(-1, 1), 0.0)
         else:
-            means = (matrix.reshape(-1, 1) * by_step).reshape(self.rows, self.states, -1).sum(axis=1)
+            means = (
+                (matrix.reshape(-1, 1) * by_step).reshape(self.rows, self.states, -1).sum(axis=1)
+            )
             by_first = by_first - first @ by_first
             by_step = by_step - np.repeat(means, self.states, axis=0)
         flat = np.zeros((self.model.size, self.size))
@@ -192,10 +201,12 @@ class TransitionRows:
     @cached_property
     def cells(self) -> IntArray:
         """The model's cell for each past and next state in order, window by window, shape (windows, K^(m + 1))."""
-        model, times = self.model, self.chain.positions
+        model = self.model
+        times = self.chain.positions
         found = []
         for start, clique in enumerate(self.chain.cliques):
-            window, scope = times[start : start + self.chain.order + 1], model.scopes[clique]
+            window = times[start : start + self.chain.order + 1]
+            scope = model.scopes[clique]
             own = np.arange(*model.offsets[clique : clique + 2]).reshape(model.shapes[clique])
             found.append(own.transpose([scope.index(v) for v in window]).ravel())
         return np.array(found)
@@ -241,12 +252,16 @@ class NoisySums:
         model = evidence.specification
         matrix, _, noise = evidence.possible_numbers
         return cls(
-            rows=TransitionRows(model=model), matrix=matrix, noise=noise, engine=evidence.engine("exact")
+            rows=TransitionRows(model=model),
+            matrix=matrix,
+            noise=noise,
+            engine=evidence.engine("exact"),
         )
 
     def jacobian(self, point: FloatArray, *, linear: bool = False) -> tuple[FloatArray, FloatArray]:
         """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
-        total, phi = np.exp(point[-1]), point[:-1]
+        total = np.exp(point[-1])
+        phi = point[:-1]
         mean = total * (self.matrix @ self.rows.tables(phi))
         _, _, product = self.engine.linearize(self.rows.potentials(phi))
         changes = [product(column) for column in self.rows.derivatives(phi, linear=linear).T]
@@ -260,13 +275,16 @@ class NoisySums:
         window = np.empty(self.rows.model.size, dtype=int)
         window[cells] = np.arange(len(cells))[:, np.newaxis]
         found = self.matrix.tocoo()
-        least, most = np.full(len(self.noise), len(cells)), np.zeros(len(self.noise), dtype=int)
+        least = np.full(len(self.noise), len(cells))
+        most = np.zeros(len(self.noise), dtype=int)
         np.minimum.at(least, found.row, window[found.col])
         np.maximum.at(most, found.row, window[found.col])
         if (least < most).any():
             return None
         places = [np.flatnonzero(most == t) for t in range(len(cells))]
-        return [(self.matrix[place][:, own], place) for own, place in zip(cells, places, strict=True)]
+        return [
+            (self.matrix[place][:, own], place) for own, place in zip(cells, places, strict=True)
+        ]
 
     def whitening(self, point: FloatArray) -> Whitening:
         """Return the whitening by V at coordinates (φ, log N).
@@ -281,7 +299,8 @@ class NoisySums:
         # sums that are the same for every record have no sampling variance: where needed, the noise variances are
         # raised to that of a thousandth of a record, or to the least that rounding errors leave, so that V stays
         # positive definite in floating point
-        phi, total = point[:-1], np.exp(point[-1])
+        phi = point[:-1]
+        total = np.exp(point[-1])
         sampling = total * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
         noise = np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
         return (self._formed if self._windows is None else self._by_filter)(phi, total, noise)
@@ -307,12 +326,15 @@ class NoisySums:
         )  # the state before, of each cell of a window
         share = matrix.ravel()
         factors = []
-        law, spread = first, total * (np.diag(first) - np.outer(first, first))
+        law = first
+        spread = total * (np.diag(first) - np.outer(first, first))
         for rows, place in self._windows or ():
             # Cov n_t: the uncertainty of the preceding states, and the draws of the next state
             cells = spread[np.ix_(contexts, contexts)] * np.outer(share, share)
             own = total * law[contexts]
-            cells -= np.where(contexts[:, np.newaxis] == contexts, np.outer(own * share, share), 0.0)
+            cells -= np.where(
+                contexts[:, np.newaxis] == contexts, np.outer(own * share, share), 0.0
+            )
             cells[np.diag_indices_from(cells)] += own * share
             measured = rows @ cells
             innovation = measured @ rows.T + np.diag(noise[place])

@@ -55,20 +55,26 @@ def delta_bounds(
         lower, upper = cut_limits(values, errors, errors, prob)
         few = (values - alone <= 0) | (values + alone >= 1)
         hidden = ((lower <= 0) | (upper >= 1)) & ~few
-        text, hides = "too few records: the normal interval reaches 0 or 1", "the interval reaches 0 or 1"
+        text = "too few records: the normal interval reaches 0 or 1"
+        hides = "the interval reaches 0 or 1"
     else:
         factor = np.exp(np.divide(reach, values, out=np.zeros_like(values), where=values > 0))
-        lower, upper = values / factor, values * factor
+        lower = values / factor
+        upper = values * factor
         few = (values > 0) & (alone >= values)
         hidden = (values > 0) & (reach >= values) & ~few
-        text, hides = "too few records: no upper bound", "no upper bound"
+        text = "too few records: no upper bound"
+        hides = "no upper bound"
     marks = [(text, few), (f"the noise hides it: {hides}", hidden)]
     if is_share and values.ndim == 2:  # the other transitions of such rows are unreliable as well
         share = hidden.mean(axis=1, keepdims=True)
         # beyond this share, coverage of the other transitions is 0.78 (hidden-transitions-row.csv)
         marks.append(("the noise hides most of this row", ~hidden & ~few & (share > 0.4)))
     return Bounds(
-        values, lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)
+        values,
+        lower,
+        upper,
+        tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks),
     )
 
 
@@ -99,23 +105,25 @@ class TransitionSolution(Solution):
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
         """
         asked = asked_of(self._evidence, variables, prob, of, given)
-        remedy = (
-            "LatentCounts().fit(release) has intervals of='records', for the tables of the people themselves"
-        )
+        remedy = "LatentCounts().fit(release) has intervals of='records', for the tables of the people themselves"
         require(asked.of == "population", "of", "be 'population' here", of, remedy)
         mode = self.mode
         # estimates, and their derivatives by the contrasts c of π and P
         derivatives = mode.rows.derivatives(mode.coordinates, linear=True)
         answers = answers_per_record(asked, self.potentials.flat, "exact", derivatives.T.dot)
-        estimates, rows = answers.values, answers.rows
+        estimates = answers.values
+        rows = answers.rows
         errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, mode.covariance, rows), 0.0))
         lower, upper = cut_limits(estimates, errors, errors, asked.prob, asked.ends)
         is_cut = (lower <= asked.ends[0]) | (upper >= asked.ends[1])
         note = "the normal interval reaches an end of the possible range"
-        return self._framed(asked, estimates, lower, upper, [Mark(RowStatus.DOUBTFUL, note, is_cut)])
+        return self._framed(
+            asked, estimates, lower, upper, [Mark(RowStatus.DOUBTFUL, note, is_cut)]
+        )
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        mode, start = self.mode, np.zeros(self.mode.rows.size)
+        mode = self.mode
+        start = np.zeros(self.mode.rows.size)
 
         def shifted(moves: FloatArray) -> FloatArray:
             parts = asked.part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves))

@@ -2,7 +2,14 @@ from .atoms import Atoms, choose_atoms
 from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
 from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
-from .node_regressions import LARGEST_STEPS, UNIT, Design, LogisticRegressions, NodeRegressions, frank_wolfe
+from .node_regressions import (
+    LARGEST_STEPS,
+    UNIT,
+    Design,
+    LogisticRegressions,
+    NodeRegressions,
+    frank_wolfe,
+)
 from .pairwise import (
     OneRegression,
     PairwiseByPairs,

@@ -78,7 +78,10 @@ def choose_atoms(
     """
     widths = np.diff(starts)
     absolute = np.abs(sums)
-    best_of = absolute if widths.max() == 1 else np.add.reduceat(absolute, starts[:-1], axis=1)
+    if widths.max() == 1:
+        best_of = absolute
+    else:
+        best_of = np.add.reduceat(absolute, starts[:-1], axis=1)
     best_of = np.where(eligible, best_of, 0)
     best = best_of.max(axis=1)
     masses = log_masses(sums, absolute, best_of, best, starts, scales[:, None])
@@ -106,7 +109,8 @@ def log_masses(
     low = (-best_of - best[:, None]) / scales
     widths = np.diff(starts)
     if widths.max() == 1:
-        high, low = np.maximum(high, -CLAMP), np.maximum(low, -CLAMP)
+        high = np.maximum(high, -CLAMP)
+        low = np.maximum(low, -CLAMP)
         return high + np.log1p(np.exp(low - high))
     spread = np.log1p(np.exp(absolute * (-2 / scales)))
     masses = high + np.add.reduceat(spread, starts[:-1], axis=1)

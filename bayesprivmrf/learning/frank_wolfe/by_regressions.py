@@ -29,7 +29,11 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
 from bayesprivmrf.learning.models.maps import SavedMap
-from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
+from bayesprivmrf.learning.select_measure.measurement import (
+    Measured,
+    MeasurementPlan,
+    select_and_measure,
+)
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -81,7 +85,11 @@ def singles_plan(cardinalities: tuple[int, ...], law: DiscreteGaussian) -> Measu
 
 
 def fit_fields(
-    measured: Measured, plan: MeasurementPlan, total: float, couplings: Fixed, begin: FloatArray | None = None
+    measured: Measured,
+    plan: MeasurementPlan,
+    total: float,
+    couplings: Fixed,
+    begin: FloatArray | None = None,
 ) -> FittedFields:
     """Return the fields for which the model has the measured margins.
 
@@ -105,7 +113,10 @@ def fit_fields(
     shares = targets.shares()
     wanted = np.concatenate([contrasts(cards[v]).T @ shares[v] for v in free])
     ridges = np.full(effects.size, 1 / (targets.total * PRIOR_DEVIATION**2))
-    near = np.concatenate([np.log(share) for share in shares]) if begin is None else begin
+    if begin is None:
+        near = np.concatenate([np.log(share) for share in shares])
+    else:
+        near = begin
     start = effects.coordinates(near)
     measured_means = np.concatenate([targets.single[v] for v in free])
     spread = np.concatenate([targets.single_variances()[v] for v in free])
@@ -203,11 +214,16 @@ class ByRegressions(SavedMap, ABC):
 
     def _written_singles(self) -> dict[str, Any]:
         # files of releases without measured single variables lack this entry
-        return {} if self.singles is None else {"singles": self.singles.scale}
+        if self.singles is None:
+            return {}
+        return {"singles": self.singles.scale}
 
     @staticmethod
     def _common(content: Fields) -> dict[str, Any]:
-        scale = content.positive("singles") if "singles" in content else None
+        if "singles" in content:
+            scale = content.positive("singles")
+        else:
+            scale = None
         return {
             "width": content.positive("width"),
             "rho": content.positive("rho"),

@@ -113,8 +113,11 @@ def expected_path(
     radius, steps, multiple
         R, T and :math:`\kappa` of the search.
     """
-    share, sharp = step_weights(steps), []
-    target, w, mean = expit(features @ truth.T), np.zeros_like(truth), np.zeros_like(truth)
+    share = step_weights(steps)
+    sharp = []
+    target = expit(features @ truth.T)
+    w = np.zeros_like(truth)
+    mean = np.zeros_like(truth)
     for t in range(1, steps + 1):
         gradient = ((target - expit(features @ w.T)) * weights[:, None]).T @ features * mask
         scale = multiple * expit(np.abs(w).sum(axis=1, keepdims=True))
@@ -125,18 +128,23 @@ def expected_path(
     curvature = _curvature(features, weights, w, mask)
     sensitivity, choices = _errors(sharp, share, curvature, radius)
     start = _curvature(features, weights, truth, mask)
-    return ExpectedPath(mean=mean, sensitivity=sensitivity, choices=choices, response=sensitivity @ start)
+    return ExpectedPath(
+        mean=mean, sensitivity=sensitivity, choices=choices, response=sensitivity @ start
+    )
 
 
 def _choice(scores: FloatArray, mask: FloatArray) -> tuple[FloatArray, FloatArray]:
     r"""Return :math:`\varphi` and c of each node."""
     top = np.abs(scores).max(axis=1, keepdims=True)
-    up, down = np.exp(scores - top) * mask, np.exp(-scores - top) * mask
+    up = np.exp(scores - top) * mask
+    down = np.exp(-scores - top) * mask
     total = (up + down).sum(axis=1, keepdims=True)
     return (up - down) / total, (up + down) / total
 
 
-def _curvature(features: FloatArray, weights: FloatArray, w: FloatArray, mask: FloatArray) -> FloatArray:
+def _curvature(
+    features: FloatArray, weights: FloatArray, w: FloatArray, mask: FloatArray
+) -> FloatArray:
     """Return H of each node, shape (p, q, q)."""
     probability = expit(features @ w.T)
     density = (probability * (1 - probability) * weights[:, None]).T
@@ -158,7 +166,9 @@ def _errors(
         kernel = -slope[:, :, None] * slope[:, None, :]
         kernel[:, np.arange(q), np.arange(q)] += spread
         step = np.linalg.inv((t + 1) * np.eye(q) + gain[:, :, None] * (kernel @ curvature))
-        moved = (share[t - 1] * np.eye(q) + onwards) @ step  # the mean iterate by what is added in this step
+        moved = (
+            share[t - 1] * np.eye(q) + onwards
+        ) @ step  # the mean iterate by what is added in this step
         through = moved @ kernel
         sensitivity += gain[:, :, None] * through
         choices += radius**2 * (through @ moved.transpose(0, 2, 1))
@@ -204,7 +214,9 @@ def curved_limits(
 
     def log_density(a: FloatArray) -> FloatArray:
         c, h = share_of_both(a, shares[0][:, None], shares[1][:, None])
-        v = variance[:, None] * (by_choices[:, None] + (1 - by_choices[:, None]) * h / slope[:, None])
+        v = variance[:, None] * (
+            by_choices[:, None] + (1 - by_choices[:, None]) * h / slope[:, None]
+        )
         return -((corrected[:, None] - c) ** 2 / v + np.log(v) + (a / prior) ** 2) / 2
 
     low = np.minimum(mean - _REACH * deviation, -_REACH * prior)
@@ -212,7 +224,8 @@ def curved_limits(
     for _ in range(_PASSES):  # ever closer to where the density is
         edges = _quantiles(log_density, low, high, (_TAIL, 1 - _TAIL))
         step = (high - low) / (_POINTS - 1)
-        low, high = edges[0] - step, edges[1] + step
+        low = edges[0] - step
+        high = edges[1] + step
     lower, upper = _quantiles(log_density, low, high, (tail, 1 - tail))
     return lower, np.maximum(upper, mean + float(norm.isf(tail)) * deviation)
 
@@ -243,8 +256,11 @@ def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArr
     """
     has_most = q + r > 1
     more = np.where(has_most, q + r - 1, 0.0)
-    q, r = np.where(has_most, 1 - q, q), np.where(has_most, 1 - r, r)
-    odds = np.exp(np.clip(4 * a, -60.0, 60.0))  # beyond, a cell is below 10^-26 of the records either way
+    q = np.where(has_most, 1 - q, q)
+    r = np.where(has_most, 1 - r, r)
+    odds = np.exp(
+        np.clip(4 * a, -60.0, 60.0)
+    )  # beyond, a cell is below 10^-26 of the records either way
     sums = 1 + (q + r) * (odds - 1)
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)

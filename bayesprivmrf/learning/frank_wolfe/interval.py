@@ -80,7 +80,12 @@ def limits(
     -------
     Two arrays in the order of the release's vector, nats.
     """
-    if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
+    if (
+        not fitted.is_ising
+        or fitted.singles is None
+        or learned.statistics is None
+        or learned.total is None
+    ):
         return None
     if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
         return None
@@ -104,7 +109,10 @@ class _Linearised:
     ) -> None:
         assert learned.statistics is not None
         assert fitted.singles is not None
-        self.learned, self.fitted, self.total, self.generator = learned, fitted, total, generator
+        self.learned = learned
+        self.fitted = fitted
+        self.total = total
+        self.generator = generator
         self.plan = singles_plan(fitted.cardinalities, fitted.singles)
         self.sums = np.asarray(learned.statistics.measurements[0].values, dtype=np.int64)
         steps = fitted.steps_for(learned.total)
@@ -116,12 +124,14 @@ class _Linearised:
         p = len(self.sums)
         rows, columns = np.triu_indices(p, 1)
         kept = fitted.eligible[rows, columns]
-        self.rows, self.columns = rows[kept], columns[kept]
+        self.rows = rows[kept]
+        self.columns = columns[kept]
         self.mask = np.column_stack([fitted.eligible, np.ones(p)]).astype(float)
 
     def find(self) -> None:
         """Find couplings whose expected release is the given one, by Newton's method."""
-        A, h = self.learned.coupling_matrix.copy(), self.learned.field_vector.copy()
+        A = self.learned.coupling_matrix.copy()
+        h = self.learned.field_vector.copy()
         wanted = self._pairs(A)
         # at most six linearizations; arbitrary
         for remaining in reversed(range(6)):
@@ -137,7 +147,8 @@ class _Linearised:
             A[self.rows, self.columns] += step
             A[self.columns, self.rows] += step
             h = self.fields(A, h + self.follows @ step)
-        self.A, self.h = A, h
+        self.A = A
+        self.h = h
 
     def linearise(self, A: FloatArray, h: FloatArray) -> None:
         """Draw records from a model, and compute the expected path and its derivatives there."""
@@ -147,9 +158,12 @@ class _Linearised:
             warn_of_chains()
         different, counts = distinct_rows(codes)
         if len(different) > _ROWS:
-            different, counts = codes[:_ROWS], np.ones(_ROWS)
+            different = codes[:_ROWS]
+            counts = np.ones(_ROWS)
         self.spins = 2.0 * different - 1.0
-        self.weights: FloatArray = np.asarray(counts * (self.total / counts.sum()), dtype=np.float64)
+        self.weights: FloatArray = np.asarray(
+            counts * (self.total / counts.sum()), dtype=np.float64
+        )
         self.features = np.column_stack([self.spins, np.ones(len(self.spins))])
         self.truth = 2 * np.column_stack([A, h])
         self.path = expected_path(self.features, self.weights, self.truth, self.mask, **self.search)
@@ -158,19 +172,27 @@ class _Linearised:
         self.spread = (centred * share[:, None]).T @ centred
         products = self.spins[:, self.rows] * self.spins[:, self.columns]
         crossed = (centred * share[:, None]).T @ products
-        self.follows = -np.linalg.solve(self.spread, crossed)  # fields by couplings, margins held: (p, P)
-        pairs, response, place = self.rows.size, self.path.response, self._place()
+        self.follows = -np.linalg.solve(
+            self.spread, crossed
+        )  # fields by couplings, margins held: (p, P)
+        pairs = self.rows.size
+        response = self.path.response
+        place = self._place()
         # response of the released couplings to the fields alone, and to the couplings alone
         self.by_field, by_couplings = np.zeros((pairs, len(self.sums))), np.zeros((pairs, pairs))
         for own, other in ((self.rows, self.columns), (self.columns, self.rows)):
             self.by_field[np.arange(pairs), own] += response[own, other, -1] / 2
         for node, own in enumerate(place):
             others = np.flatnonzero(own >= 0)
-            by_couplings[np.ix_(own[others], own[others])] += response[node][np.ix_(others, others)] / 2
+            by_couplings[np.ix_(own[others], own[others])] += (
+                response[node][np.ix_(others, others)] / 2
+            )
         self.response = by_couplings + self.by_field @ self.follows
         self.error = self._error(centred, share)
         # the tiny diagonal makes a singular matrix solvable
-        self.weighed = np.linalg.solve(self.error + 1e-12 * np.eye(len(self.error)), self.response).T
+        self.weighed = np.linalg.solve(
+            self.error + 1e-12 * np.eye(len(self.error)), self.response
+        ).T
         precision = self.weighed @ self.response + np.eye(len(self.error)) / _PRIOR**2
         self.covariance = np.linalg.inv((precision + precision.T) / 2)
 
@@ -191,20 +213,26 @@ class _Linearised:
 
     def _error(self, centred: FloatArray, share: FloatArray) -> FloatArray:
         """Return the covariance of the released couplings given the true ones, shape (P, P)."""
-        found, place = np.zeros((self.rows.size, self.rows.size)), self._place()
+        found = np.zeros((self.rows.size, self.rows.size))
+        place = self._place()
         for i, own in enumerate(place):
             others = np.flatnonzero(own >= 0)
-            found[np.ix_(own[others], own[others])] += self.path.choices[i][np.ix_(others, others)] / 16
+            found[np.ix_(own[others], own[others])] += (
+                self.path.choices[i][np.ix_(others, others)] / 16
+            )
         self.by_choices = found
         self.residuals = (self.spins - np.tanh(self.features @ self.truth.T / 2)) / 2
         # influence of each record on the error of the fields
         self.margin = np.linalg.solve(self.spread, centred.T).T / self.total
         influence = -self.margin @ self.by_field.T
-        moved = np.einsum("ijk,rk->rij", self.path.sensitivity[:, :-1], self.features, optimize=True)
+        moved = np.einsum(
+            "ijk,rk->rij", self.path.sensitivity[:, :-1], self.features, optimize=True
+        )
         moved *= self.residuals[:, :, None]
         influence += (moved[:, self.rows, self.columns] + moved[:, self.columns, self.rows]) / 4
         self.influence = influence
-        mean, law = share @ self.spins, self.learned.total_noise
+        mean = share @ self.spins
+        law = self.learned.total_noise
         noise = self.plan.one_way.variance * np.eye(mean.size)
         noise += (0.0 if law is None else law.variance) * np.multiply.outer(mean, mean)
         inverse = np.linalg.inv(self.spread) / self.total
@@ -220,9 +248,9 @@ class _Linearised:
         W = np.asarray(np.kron(A, np.outer(spins, spins)), dtype=np.float64)
         begin = np.asarray(np.kron(start, spins), dtype=np.float64)
         total = self.learned.total or self.total
-        return fit_fields(measured, self.plan, total, self.fitted.couplings_of((W, begin)), begin).fields[
-            1::2
-        ]
+        return fit_fields(
+            measured, self.plan, total, self.fitted.couplings_of((W, begin)), begin
+        ).fields[1::2]
 
     def simulate(self) -> None:
         """Estimate the bias of the expected path from eight simulated releases of the regressions alone."""

@@ -39,7 +39,11 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
-from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, frank_wolfe
+from bayesprivmrf.learning.frank_wolfe.node_regressions import (
+    Design,
+    LogisticRegressions,
+    frank_wolfe,
+)
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.learning.parities.mode import noisy_parity_sums, parity_rows
 from bayesprivmrf.model.effects import Effects
@@ -130,7 +134,10 @@ class MonomialsByRegressions(ByRegressions):
         """Return the coefficients from the regressions."""
         steps = self.steps_for(total)
         lazy: Any = ParityCodes(codes, self.features)
-        columns = lazy if len(codes) * len(self.features) > _KEPT else lazy[:]
+        if len(codes) * len(self.features) > _KEPT:
+            columns = lazy
+        else:
+            columns = lazy[:]
         design = Design(codes=columns, cardinalities=(2,) * len(self.features))
         halves = 0.5 * frank_wolfe(
             LogisticRegressions(design, codes, counts, self.radius, np.arange(self.sets.variables)),
@@ -141,23 +148,31 @@ class MonomialsByRegressions(ByRegressions):
         )
         if self.parity_law is not None:
             spins = 2 * codes.astype(np.int8) - np.int8(1)
-            known = None if total is None else np.array([round(total)])
+            if total is None:
+                known = None
+            else:
+                known = np.array([round(total)])
             sums = noisy_parity_sums(spins, counts, self.features, self.parity_law, source, known)
             # clipping to [-1, 1] brings a noisy mean of signs nearer to the true mean
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
-        coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
+        coefficients = np.zeros(len(self.sets))
+        eligible = self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])
         return coefficients / np.maximum(self.sets.orders, 1)
 
     def _gathered(self, halves: FloatArray, parities: FloatArray) -> FloatArray:
         r"""Return :math:`\sum_{J \supseteq I} v_i(J) E \chi_{J \setminus I}` for each node and I, (p, features)."""
-        whole, inner, outer = [], [], []
+        whole = []
+        inner = []
+        outer = []
         for place, members in enumerate(self.features):
             for size in range(len(members) + 1):
                 for chosen in combinations(members, size):
                     whole.append(place)
                     inner.append(self.features.positions[chosen])
-                    outer.append(self.features.positions[tuple(v for v in members if v not in chosen)])
+                    outer.append(
+                        self.features.positions[tuple(v for v in members if v not in chosen)]
+                    )
         weights = halves[:, whole] * parities[outer]
         gathered = np.zeros_like(halves)
         np.add.at(gathered.T, inner, weights.T)
@@ -165,7 +180,10 @@ class MonomialsByRegressions(ByRegressions):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values, without the sets, which the model's file contains."""
-        law = None if self.parity_law is None else self.parity_law.as_dict()
+        if self.parity_law is None:
+            law = None
+        else:
+            law = self.parity_law.as_dict()
         return super().as_dict() | {"parity_law": law} | self._written_singles()
 
     @classmethod
@@ -182,7 +200,8 @@ class ParityCodes:
     """
 
     def __init__(self, codes: np.ndarray, features: Monomials) -> None:
-        self._codes, self._features = codes, features
+        self._codes = codes
+        self._features = features
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         spins = np.ascontiguousarray(self._codes[rows].T).astype(np.int8) * np.int8(2) - np.int8(1)

@@ -80,7 +80,10 @@ class Design:
             return
         for group, (start, stop) in enumerate(zip(self.starts, self.starts[1:], strict=False)):
             own = codes[:, group, None]
-            columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own
+            if stop - start > 1:
+                columns[:, start:stop] = own == np.arange(stop - start)
+            else:
+                columns[:, start:stop] = own
 
     def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
         """Return sums of products with features, from sums of products with codes and sums of residuals."""
@@ -119,7 +122,10 @@ class NodeRegressions(ABC):
     def __init__(
         self, design: Design, labels: np.ndarray, counts: IntArray, regressions: int, radius: float
     ) -> None:
-        self.design, self.labels, self.counts, self.radius = design, labels, counts, radius
+        self.design = design
+        self.labels = labels
+        self.counts = counts
+        self.radius = radius
         self.workers = 1  # threads that sum over records
         self.owners = np.zeros(regressions, dtype=np.int64)  # node of each regression
         self.is_single = bool((counts == 1).all())
@@ -138,7 +144,9 @@ class NodeRegressions(ABC):
     @property
     def norms(self) -> IntArray:
         r"""Largest margin of any possible record, :math:`\sum_g \max_{b \in g} |w_b|`, in units of margins."""
-        return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(axis=1)
+        return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(
+            axis=1
+        )
 
     @property
     def shift(self) -> int:
@@ -179,10 +187,15 @@ class NodeRegressions(ABC):
         blocks = range(0, len(self.margins), _BLOCK)
         work = self.margins.size * self.coefficients.shape[1]
         # with fewer products, starting the threads takes longer than the work
-        workers = min(self.workers, len(blocks)) if work > 10**7 else 1
+        if work > 10**7:
+            workers = min(self.workers, len(blocks))
+        else:
+            workers = 1
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
-                parts = list(pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)]))
+                parts = list(
+                    pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)])
+                )
             sums, totals = (np.sum(found, axis=0) for found in zip(*parts, strict=True))
         else:
             sums, totals = self._sums_over(blocks)
@@ -191,8 +204,12 @@ class NodeRegressions(ABC):
 
     def _sums_over(self, blocks: range) -> tuple[FloatArray, FloatArray]:
         """Return sums of products of residuals with codes, and of residuals, over blocks of records."""
-        sums, totals = np.zeros(self.coefficients.shape), np.zeros(len(self.coefficients))
-        kind = np.float32 if self.is_single else np.float64
+        sums = np.zeros(self.coefficients.shape)
+        totals = np.zeros(len(self.coefficients))
+        if self.is_single:
+            kind = np.float32
+        else:
+            kind = np.float64
         out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
         columns = np.empty((_BLOCK, self.coefficients.shape[1]), dtype=kind)
         ones = np.ones(_BLOCK, dtype=kind)
@@ -200,7 +217,8 @@ class NodeRegressions(ABC):
             rows = slice(start, start + _BLOCK)
             codes = self.design.codes[rows]
             size = len(codes)
-            part, block = out[:size], columns[:size]
+            part = out[:size]
+            block = columns[:size]
             self.design.fill(codes, block)
             self._residuals(rows, codes, part)
             sums += part.T @ block
@@ -249,8 +267,14 @@ class LogisticRegressions(NodeRegressions):
         super().__init__(design, labels, counts, len(nodes), radius)
         self._nodes = self.owners = np.asarray(nodes, dtype=np.int64)
         size = len(nodes)
-        self._positive = np.ones(size, np.int64) if positive is None else np.asarray(positive, np.int64)
-        self._negative = np.zeros(size, np.int64) if negative is None else np.asarray(negative, np.int64)
+        if positive is None:
+            self._positive = np.ones(size, np.int64)
+        else:
+            self._positive = np.asarray(positive, np.int64)
+        if negative is None:
+            self._negative = np.zeros(size, np.int64)
+        else:
+            self._negative = np.asarray(negative, np.int64)
 
     def _table(self) -> np.ndarray:
         r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, nondecreasing."""
@@ -274,7 +298,12 @@ LARGEST_STEPS = 30_000
 
 
 def frank_wolfe(
-    regressions: NodeRegressions, *, steps: int, multiple: float, source: NoiseSource, eligible: np.ndarray
+    regressions: NodeRegressions,
+    *,
+    steps: int,
+    multiple: float,
+    source: NoiseSource,
+    eligible: np.ndarray,
 ) -> FloatArray:
     r"""Run all regressions in lockstep, and return their mean iterates.
 
@@ -297,18 +326,26 @@ def frank_wolfe(
     ndarray
         Coefficients, shape (regressions, columns).
     """
-    mean, weights, taken = np.zeros(regressions.coefficients.shape), step_weights(steps), 0
+    mean = np.zeros(regressions.coefficients.shape)
+    weights = step_weights(steps)
+    taken = 0
     try:
         with one_blas_thread() as regressions.workers:
             for step in range(1, steps + 1):
                 sums = regressions.sums()
                 # round the scale up by more than the rounding error of the product
                 scales = regressions.bounds.astype(np.float64) * (multiple * (1 + 2.0**-50))
-                regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
-                mean, taken = mean + weights[step - 1] * regressions.iterates, step
+                regressions.move(
+                    choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1
+                )
+                mean = mean + weights[step - 1] * regressions.iterates
+                taken = step
     except BaseException as error:
         remember(error)  # the mean of the iterates so far is a valid result
-        mean = mean / weights[:taken].sum() if taken else mean
+        if taken:
+            mean = mean / weights[:taken].sum()
+        else:
+            mean = mean
     return mean
 
 

@@ -70,9 +70,11 @@ class SoftmaxRegressions(NodeRegressions):
         The residual of the record's own state is largest where its margin is smallest and the others are largest.
         Rounding changes each of the others by at most a half.
         """
-        table, norms = self.table, self.norms
+        table = self.table
+        norms = self.norms
         middle = table.size // 2
-        high, low = table[middle + (norms >> self.shift)], table[middle + (-norms >> self.shift)]
+        high = table[middle + (norms >> self.shift)]
+        low = table[middle + (-norms >> self.shift)]
         others = np.add.reduceat(high, self._starts[:-1]).repeat(self._states) - high
         share = np.maximum.reduceat(others / (low + others), self._starts[:-1])
         # 2^-20 exceeds all rounding errors of a residual before it becomes a whole number
@@ -150,8 +152,14 @@ class PairwiseByRegressions(ByRegressions):
 
         An Ising model has :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`, shapes (p, p) and (p,).
         """
-        W, theta = regressed if fitted is None else (regressed[0], fitted.fields)
-        return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
+        if fitted is None:
+            W, theta = regressed
+        else:
+            W = regressed[0]
+            theta = fitted.fields
+        if self.is_ising:
+            return (W[1::2, 1::2], theta[1::2])
+        return (W, theta)
 
     def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
@@ -178,7 +186,9 @@ class PairwiseByRegressions(ByRegressions):
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)
         # the order of the entries in a file
         names = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
-        content = dict.fromkeys(names) | super().as_dict() | {"pairs": None if is_complete else pairs}
+        content = (
+            dict.fromkeys(names) | super().as_dict() | {"pairs": None if is_complete else pairs}
+        )
         own = {"cardinalities": self.cardinalities, "is_ising": self.is_ising}
         return content | own | self._written_singles()
 
@@ -188,11 +198,17 @@ class PairwiseByRegressions(ByRegressions):
         require_states(content, basis)
         p = len(basis)
         is_complete = content["pairs"] is None
-        rows, columns = np.triu_indices(p, 1) if is_complete else written_pairs(content, "pairs", p).T
+        if is_complete:
+            rows, columns = np.triu_indices(p, 1)
+        else:
+            rows, columns = written_pairs(content, "pairs", p).T
         eligible = np.zeros((p, p), dtype=bool)
         eligible[rows, columns] = eligible[columns, rows] = True
         return cls(
-            cardinalities=basis, eligible=eligible, is_ising=content.truth("is_ising"), **cls._common(content)
+            cardinalities=basis,
+            eligible=eligible,
+            is_ising=content.truth("is_ising"),
+            **cls._common(content),
         )
 
     def _run(
@@ -200,7 +216,11 @@ class PairwiseByRegressions(ByRegressions):
     ) -> FloatArray:
         """Return the coefficients of all regressions, shape (regressions, columns)."""
         return frank_wolfe(
-            regressions, steps=steps, multiple=self.multiple(steps), source=source, eligible=eligible
+            regressions,
+            steps=steps,
+            multiple=self.multiple(steps),
+            source=source,
+            eligible=eligible,
         )
 
     def _centred(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -211,9 +231,12 @@ class PairwiseByRegressions(ByRegressions):
         fields = rows[:, -1] + means.sum(axis=1)
         tables -= means.repeat(self.cardinalities, axis=1)
         both = np.column_stack([tables, fields])
-        means = np.add.reduceat(both, self.starts[:-1], axis=0) / np.array(self.cardinalities)[:, None]
+        means = (
+            np.add.reduceat(both, self.starts[:-1], axis=0) / np.array(self.cardinalities)[:, None]
+        )
         both -= means.repeat(self.cardinalities, axis=0)
-        tables, fields = both[:, :-1], both[:, -1]
+        tables = both[:, :-1]
+        fields = both[:, -1]
         return (tables + tables.T) / 2, fields
 
     @cached_property
@@ -224,7 +247,9 @@ class PairwiseByRegressions(ByRegressions):
     @cached_property
     def _columns(self) -> tuple[np.ndarray, np.ndarray]:
         """Column of the design for each state, and the value of the feature in that state (0 for none)."""
-        column, factor, start = [], [], 0
+        column = []
+        factor = []
+        start = 0
         for k in self.cardinalities:
             column += [start] * k if k <= 2 else range(start, start + k)
             factor += {1: [0.0], 2: [-1.0, 1.0]}.get(k, [1.0] * k)
@@ -298,7 +323,12 @@ class PairwiseByPairs(PairwiseByRegressions):
     def _pairs(self) -> np.ndarray:
         """Node, state of y = +1 and state of y = -1, one row for each regression."""
         return np.array(
-            [(i, a, b) for i, k in enumerate(self.cardinalities) for a in range(k) for b in range(a)]
+            [
+                (i, a, b)
+                for i, k in enumerate(self.cardinalities)
+                for a in range(k)
+                for b in range(a)
+            ]
         )
 
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
@@ -371,7 +401,8 @@ class OneRegression(PairwiseByPairs):
 
         The arguments are those of `learn`, whose tables of all pairs would take memory of the order of p squared.
         """
-        steps, states = self.steps_for(total), np.array(self.cardinalities)
+        steps = self.steps_for(total)
+        states = np.array(self.cardinalities)
         eligible = np.append(self.eligible[self.target] & (states > 1), True)
         rows = self._run(self._regressions(codes, counts), steps, source, eligible[None])
         column, factor = self._columns

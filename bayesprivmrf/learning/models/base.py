@@ -137,7 +137,9 @@ class LearnedNetwork(Released, LearnedParameters):
         if weight == "dependence":
             # the correlation of two normal variables with the same mutual information
             information = {pair: self._information(pair) for pair in weights}
-            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()}
+            weights = {
+                pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()
+            }
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
@@ -147,7 +149,8 @@ class LearnedNetwork(Released, LearnedParameters):
 
     def _stands_out(self, first: int, second: int) -> bool:
         """Return True if a pair is in the graph by default: neither variable has only one state with records."""
-        lacking, states = self.unsupported or ((),) * len(self.domain.variables), self.domain.cardinalities
+        lacking = self.unsupported or ((),) * len(self.domain.variables)
+        states = self.domain.cardinalities
         return all(len(lacking[v]) < max(states[v] - 1, 1) for v in (first, second))
 
     def association(self, first: Variable, second: Variable) -> xr.DataArray:
@@ -196,7 +199,8 @@ class LearnedNetwork(Released, LearnedParameters):
         The ``"error"`` of a coupling is its first-order standard error from noise and sampling, nats, or ``None``
         where only `couplings_interval` can estimate it.
         """
-        names, errors = self.domain.variables, self._pair_errors()
+        names = self.domain.variables
+        errors = self._pair_errors()
         couplings = [
             {"variables": [names[i], names[j]], "coupling": weight, "error": errors.get((i, j))}
             for i, j, weight in sorted(self._weighted_pairs(), key=lambda pair: -abs(pair[2]))
@@ -206,7 +210,9 @@ class LearnedNetwork(Released, LearnedParameters):
             "status": self.status,
             "details": dict(self.details),
             "couplings": couplings,
-            "unsupported": None if self.unsupported is None else self._listed(self.unsupported_states),
+            "unsupported": None
+            if self.unsupported is None
+            else self._listed(self.unsupported_states),
         }
 
     @property
@@ -234,7 +240,9 @@ class LearnedNetwork(Released, LearnedParameters):
     @property
     def _measured_numbers(self) -> FloatArray:
         """Noisy measurements that follow the parameters in the release's file."""
-        return np.zeros(0) if self.statistics is None else self.statistics.flat
+        if self.statistics is None:
+            return np.zeros(0)
+        return self.statistics.flat
 
     @cached_property
     def solution(self) -> LearnedSolution:
@@ -276,7 +284,9 @@ class LearnedNetwork(Released, LearnedParameters):
     def _stated_status(self) -> Status:
         """Status in the details; approximate if the mechanism, such as Frank-Wolfe, does not check for an optimum."""
         stated = self.details.get("status")
-        return Status(stated) if isinstance(stated, str) and stated in Status else Status.APPROXIMATE
+        if isinstance(stated, str) and stated in Status:
+            return Status(stated)
+        return Status.APPROXIMATE
 
     def interval(
         self,
@@ -329,7 +339,8 @@ class LearnedNetwork(Released, LearnedParameters):
     @cached_property
     def _with_intervals(self) -> Any:
         """The fit that computes intervals: the solution, or a noise-aware fit if every clique was measured."""
-        solution, statistics = self.solution, self.statistics
+        solution = self.solution
+        statistics = self.statistics
         if (
             hasattr(solution, "interval")
             or statistics is None
@@ -385,8 +396,14 @@ class LearnedNetwork(Released, LearnedParameters):
         elif lacking := self._listed(self.unsupported_states):
             named = [f"{variable} = {', '.join(own)}" for variable, own in lacking.items()]
             # print the states of five variables at most
-            more = f" and of {len(named) - 5} more variables" if len(named) > 5 else ""
+            if len(named) > 5:
+                more = f" and of {len(named) - 5} more variables"
+            else:
+                more = ""
             found.append(
-                ("support", f"none for {'; '.join(named[:5])}{more}: their effects are not determined")
+                (
+                    "support",
+                    f"none for {'; '.join(named[:5])}{more}: their effects are not determined",
+                )
             )
         return [*found, ("privacy", self.privacy_statement())]

@@ -69,21 +69,30 @@ class Dependence:
     @classmethod
     def of(cls, solution: LearnedSolution) -> Dependence:
         """Return all joint states weighted by their probabilities, or equally weighted draws of a larger model."""
-        model, potentials = solution.specification, solution.potentials
-        cardinalities, scopes = model.cardinalities, model.scopes
+        model = solution.specification
+        potentials = solution.potentials
+        cardinalities = model.cardinalities
+        scopes = model.scopes
         if math.prod(cardinalities) > _MOST_CONFIGURATIONS:
             # an arbitrary, fixed seed: equal models have equal records
-            codes = solution._codes(_DRAWS, np.random.default_rng(19570901), is_balanced=False).astype(
-                np.int64
-            )
+            codes = solution._codes(
+                _DRAWS, np.random.default_rng(19570901), is_balanced=False
+            ).astype(np.int64)
             weights = np.full(len(codes), 1 / len(codes))
         else:
             codes = np.indices(cardinalities).reshape(len(cardinalities), -1).T
-            logs = sum(potentials.table(c)[tuple(codes[:, scope].T)] for c, scope in enumerate(scopes))
+            logs = sum(
+                potentials.table(c)[tuple(codes[:, scope].T)] for c, scope in enumerate(scopes)
+            )
             weights = np.exp(logs - np.max(logs))
-            codes, weights = codes[weights > 0], weights[weights > 0] / weights.sum()
+            codes = codes[weights > 0]
+            weights = weights[weights > 0] / weights.sum()
         return cls(
-            cardinalities=cardinalities, scopes=scopes, potentials=potentials, codes=codes, weights=weights
+            cardinalities=cardinalities,
+            scopes=scopes,
+            potentials=potentials,
+            codes=codes,
+            weights=weights,
         )
 
     def information(self, first: int, second: int) -> float:
@@ -99,7 +108,8 @@ class Dependence:
 
     def association(self, first: int, second: int) -> FloatArray:
         """Return the log ratio to conditional independence for each pair of states, nats; 0 for impossible states."""
-        together, apart = 0.0, 0.0
+        together = 0.0
+        apart = 0.0
         for weights, joint in self._joints(first, second):
             together = together + np.einsum("r,rab->ab", weights, joint)
             apart = apart + np.einsum("r,ra,rb->ab", weights, joint.sum(axis=2), joint.sum(axis=1))
@@ -113,7 +123,8 @@ class Dependence:
         # 16 MiB of doubles at a time
         step = max((1 << 21) // math.prod(shape), 1)
         for start in range(0, len(self.codes), step):
-            codes, weights = self.codes[start : start + step], self.weights[start : start + step]
+            codes = self.codes[start : start + step]
+            weights = self.weights[start : start + step]
             logs = np.zeros((len(codes), *shape))
             for home in homes:
                 logs += self._given(home, codes, (first, second))
@@ -123,7 +134,13 @@ class Dependence:
     def _given(self, home: int, codes: IntArray, pair: tuple[int, int]) -> FloatArray:
         """Return a clique's log potentials at the rest of each record, with an axis for each of the pair."""
         scope = self.scopes[home]
-        rest, own = [v for v in scope if v not in pair], [v for v in pair if v in scope]
+        rest = [v for v in scope if v not in pair]
+        own = [v for v in pair if v in scope]
         table = self.potentials.table(home).transpose([scope.index(v) for v in (*rest, *own)])
-        found = table[tuple(codes[:, v] for v in rest)] if rest else table[None]
-        return found if len(own) == 2 else np.expand_dims(found, 2 if own[0] == pair[0] else 1)
+        if rest:
+            found = table[tuple(codes[:, v] for v in rest)]
+        else:
+            found = table[None]
+        if len(own) == 2:
+            return found
+        return np.expand_dims(found, 2 if own[0] == pair[0] else 1)

@@ -94,7 +94,8 @@ def common_content(learned: Any) -> dict[str, Any]:
 
 def map_content(learned: Any) -> dict[str, Any]:
     """Return the entries of the noise on the total and of the map, ``None`` for one that files do not hold."""
-    noise, known = learned.total_noise, learned.map
+    noise = learned.total_noise
+    known = learned.map
     return {
         "total_noise": None if noise is None else noise.as_dict(),
         "map": known.as_dict() if isinstance(known, SavedMap) else None,
@@ -109,25 +110,36 @@ def _restored_map(written: Any, parameters: tuple[str, ...], basis: Any) -> Any:
     made = _MAPS.find(content.text("kind"))
     if made is not None and made.learns != parameters:
         raise ReleaseFileError(f"its map must be one to {', '.join(parameters)}, got {made.kind!r}")
-    return None if made is None else made.from_dict(content, basis)
+    if made is None:
+        return None
+    return made.from_dict(content, basis)
 
 
 def require_states(content: Fields, basis: tuple[int, ...]) -> None:
     """Raise unless a map has the numbers of states of its release."""
     if content.items("cardinalities") != list(basis):
-        raise ReleaseFileError("`cardinalities` of its map must be the numbers of its variables' states")
+        raise ReleaseFileError(
+            "`cardinalities` of its map must be the numbers of its variables' states"
+        )
 
 
 def written_pairs(content: Fields, name: str, size: int) -> IntArray:
     """Return pairs of ascending positions, shape (P, 2)."""
-    found = np.array([positions(pair, size) for pair in content.items(name)], dtype=np.int64).reshape(-1, 2)
+    found = np.array(
+        [positions(pair, size) for pair in content.items(name)], dtype=np.int64
+    ).reshape(-1, 2)
     if not (found[:, 0] < found[:, 1]).all():
         raise ReleaseFileError(f"`{name}` must be pairs of ascending positions")
     return found
 
 
 def restored_fields(
-    content: Fields, domain: Domain, measured: np.ndarray, parameters: tuple[str, ...], basis: Any, stamp: Any
+    content: Fields,
+    domain: Domain,
+    measured: np.ndarray,
+    parameters: tuple[str, ...],
+    basis: Any,
+    stamp: Any,
 ) -> dict[str, Any]:
     """Return the fields that every learned model has, of a file's content.
 
@@ -141,12 +153,16 @@ def restored_fields(
     stamp
         Guarantee and provenance.
     """
-    support, statistics = None, None
+    support = None
+    statistics = None
     if "unsupported" in content:  # older files do not say which states have no support
-        written, count = content.items("unsupported"), len(domain.variables)
+        written = content.items("unsupported")
+        count = len(domain.variables)
         if len(written) != count:
             raise ReleaseFileError(f"`unsupported` must hold {count} lists, got {len(written)}")
-        support = tuple(positions(own, k) for own, k in zip(written, domain.cardinalities, strict=True))
+        support = tuple(
+            positions(own, k) for own, k in zip(written, domain.cardinalities, strict=True)
+        )
     if "statistics" in content and content["statistics"] is not None:
         statistics = NoisyStatistics._restored(_measured(content), measured, **stamp)
     return {
@@ -166,7 +182,9 @@ def statistics_size(content: Fields, domain: Domain) -> int:
     if "statistics" not in content or content["statistics"] is None:
         return 0
     measured = _measured(content)
-    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
+    if "numbers" in measured:
+        return measured.whole("numbers", 0)
+    return restored_model(measured, domain).size
 
 
 def _measured(content: Fields) -> Fields:

@@ -12,7 +12,12 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.maps import common_content, map_content, restored_fields, statistics_size
+from bayesprivmrf.learning.models.maps import (
+    common_content,
+    map_content,
+    restored_fields,
+    statistics_size,
+)
 from bayesprivmrf.learning.models.pairwise import AsPairs
 from bayesprivmrf.learning.models.parameters import Entry
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -79,11 +84,15 @@ class LearnedMonomials(AsPairs):
     def __post_init__(self) -> None:
         h = np.array(self.coefficients, dtype=float)
         if any(states != 2 for states in self.domain.cardinalities):
-            raise ModelError("monomials must have two states a variable; use a pairwise model for more.")
+            raise ModelError(
+                "monomials must have two states a variable; use a pairwise model for more."
+            )
         fits = self.sets.variables == len(self.domain.variables) and h.shape == (len(self.sets),)
         must = f"hold one number for each of {len(self.sets)} sets"
         require(fits, "coefficients", must, h.shape, error=ModelError)
-        require(np.isfinite(h).all(), "coefficients", "be finite", "NaN or infinity", error=ModelError)
+        require(
+            np.isfinite(h).all(), "coefficients", "be finite", "NaN or infinity", error=ModelError
+        )
         h[0] = 0.0
         h.flags.writeable = False
         object.__setattr__(self, "coefficients", h)
@@ -96,7 +105,9 @@ class LearnedMonomials(AsPairs):
     @cached_property
     def monomials(self) -> pd.Series:
         """Coefficients h by tuples of variables, sorted by size, without the empty set."""
-        return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[1:]
+        return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[
+            1:
+        ]
 
     def vector(self) -> FloatArray:
         """Return the coefficients; the first one belongs to the empty set."""
@@ -126,7 +137,9 @@ class LearnedMonomials(AsPairs):
         used = np.flatnonzero(self.coefficients)[::-1]  # larger sets first
         members = list(self.sets)
         cliques = [tuple(names[v] for v in members[place]) for place in used]
-        return ModelSpecification(domain=self.domain, cliques=(*cliques, *((name,) for name in names)))
+        return ModelSpecification(
+            domain=self.domain, cliques=(*cliques, *((name,) for name in names))
+        )
 
     @property
     def potentials(self) -> CliqueTables:
@@ -137,9 +150,14 @@ class LearnedMonomials(AsPairs):
         return model.tables(effects.potentials(self.coefficients[places] * effect_scales(effects)))
 
     def _facts(self) -> list[tuple[str, str]]:
-        present = np.bincount(self.sets.orders[self.coefficients != 0], minlength=self.sets.order + 1)
+        present = np.bincount(
+            self.sets.orders[self.coefficients != 0], minlength=self.sets.order + 1
+        )
         several = [f"{count:,} of {k}" for k, count in enumerate(present) if k >= 2]
-        shown = f"{', '.join(several)} variables" if several else "none"
+        if several:
+            shown = f"{', '.join(several)} variables"
+        else:
+            shown = "none"
         return [
             ("interactions", shown) if name == "couplings" else (name, text)
             for name, text in super()._facts()
@@ -178,7 +196,9 @@ class LearnedMonomials(AsPairs):
 def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the file entries of a family of sets, with its maximal sets unless it is complete, and of details."""
     found: dict[str, Any] = {"order": sets.order, "details": details_content(details)}
-    return found if sets.is_complete else found | {"scopes": [list(members) for members in sets.largest()]}
+    if sets.is_complete:
+        return found
+    return found | {"scopes": [list(members) for members in sets.largest()]}
 
 
 def restored_sets(content: Fields, variables: int) -> Monomials:
@@ -196,7 +216,9 @@ def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: st
 
     keys = np.empty(len(sets), dtype=object)
     keys[:] = [tuple(variables[v] for v in members) for members in sets]
-    return pd.Series(np.array(numbers), index=pd.Index(keys, tupleize_cols=False, name="monomial"), name=name)
+    return pd.Series(
+        np.array(numbers), index=pd.Index(keys, tupleize_cols=False, name="monomial"), name=name
+    )
 
 
 def effect_scales(effects: Effects) -> FloatArray:

@@ -11,12 +11,23 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.maps import common_content, map_content, restored_fields, statistics_size
+from bayesprivmrf.learning.models.maps import (
+    common_content,
+    map_content,
+    restored_fields,
+    statistics_size,
+)
 from bayesprivmrf.learning.models.parameters import Entry
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain, upper_places
+from bayesprivmrf.release.codec import (
+    Fields,
+    domain_content,
+    numbers,
+    restored_domain,
+    upper_places,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,11 +53,18 @@ class LearnedPairs(LearnedNetwork):
     """Factors of a row's parameters in the states that it stands for."""
 
     def __post_init__(self) -> None:
-        rows, owner = int(self.starts[-1]), self._owner
-        matrix, fields = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
+        rows = int(self.starts[-1])
+        owner = self._owner
+        matrix = np.array(self.coupling_matrix, dtype=float)
+        fields = np.array(self.field_vector, dtype=float)
         if matrix.shape != (rows, rows) or fields.shape != (rows,):
-            what = "variables" if rows == len(self.domain.variables) else "states"
-            raise ModelError(f"`coupling_matrix` must fit {rows} {what}, got {matrix.shape}; so must fields.")
+            if rows == len(self.domain.variables):
+                what = "variables"
+            else:
+                what = "states"
+            raise ModelError(
+                f"`coupling_matrix` must fit {rows} {what}, got {matrix.shape}; so must fields."
+            )
         is_finite = np.isfinite(matrix).all() and np.isfinite(fields).all()
         if not (is_finite and (matrix == matrix.T).all()) or matrix[owner[:, None] == owner].any():
             raise ModelError(
@@ -94,14 +112,21 @@ class LearnedPairs(LearnedNetwork):
         names = self.domain.variables
         pairs = [(names[i], names[j]) for i, j in self._pairs]
         lonely = np.setdiff1d(np.arange(len(names)), self._pairs)
-        return ModelSpecification(domain=self.domain, cliques=(*pairs, *((names[i],) for i in lonely)))
+        return ModelSpecification(
+            domain=self.domain, cliques=(*pairs, *((names[i],) for i in lonely))
+        )
 
     @property
     def potentials(self) -> CliqueTables:
         """Log potentials, nats; the first table of a variable contains its field."""
-        model, waiting, tables = self.specification, dict(enumerate(self.field_tables())), []
+        model = self.specification
+        waiting = dict(enumerate(self.field_tables()))
+        tables = []
         for scope in model.scopes:
-            table = self.block(*scope).copy() if len(scope) == 2 else np.zeros_like(waiting[scope[0]])
+            if len(scope) == 2:
+                table = self.block(*scope).copy()
+            else:
+                table = np.zeros_like(waiting[scope[0]])
             for axis, variable in enumerate(scope):
                 if (field := waiting.pop(variable, None)) is not None:
                     table += field.reshape([-1 if a == axis else 1 for a in range(len(scope))])
@@ -135,7 +160,8 @@ class LearnedPairs(LearnedNetwork):
 
     def _vector_entries(self) -> list[Entry]:
         """Return the variables and the states of each coupling, and then of each field."""
-        owner, states = self._owner.tolist(), self.own_states.tolist()
+        owner = self._owner.tolist()
+        states = self.own_states.tolist()
         pairs = zip(*(places.tolist() for places in self._entries), strict=True)
         couplings = [((owner[r], owner[c]), (states[r], states[c])) for r, c in pairs]
         return [*couplings, *(((v,), (state,)) for v, state in zip(owner, states, strict=True))]
@@ -149,12 +175,17 @@ class LearnedPairs(LearnedNetwork):
         levels: dict[str, list[Any]] = {}
         for level, values in rows.items():
             levels[level] = [values[k] for k in first]
-            levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
+            levels["other" if level == "variable" else f"other_{level}"] = [
+                values[k] for k in second
+            ]
         return _declared_index(levels)
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables, and their coupling or the largest entry of its table."""
-        weights = self.coupling_matrix if self.has_signs else self.strengths
+        if self.has_signs:
+            weights = self.coupling_matrix
+        else:
+            weights = self.strengths
         return ((int(i), int(j), float(weights[i, j])) for i, j in self._pairs)
 
     def _row_labels(self) -> dict[str, list[Any]]:
@@ -168,7 +199,9 @@ class LearnedPairs(LearnedNetwork):
         count = int(np.count_nonzero(np.triu(self.coupling_matrix, k=1)))
         # the order of the entries in a file
         names = ("total", "total_noise", "details", "couplings", "map", "statistics")
-        content = dict.fromkeys(names) | {"couplings": count} | common_content(self) | map_content(self)
+        content = (
+            dict.fromkeys(names) | {"couplings": count} | common_content(self) | map_content(self)
+        )
         return content | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
@@ -180,7 +213,8 @@ class LearnedPairs(LearnedNetwork):
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
-        domain, count = restored_domain(content), content.whole("couplings", 0)
+        domain = restored_domain(content)
+        count = content.whole("couplings", 0)
         width = array.size - 3 * count - statistics_size(content, domain)
         if width not in (len(domain.variables), sum(domain.cardinalities)):
             raise ReleaseFileError(
@@ -189,7 +223,9 @@ class LearnedPairs(LearnedNetwork):
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))
         matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
-        known = restored_fields(content, domain, parts[4], cls.parameters, domain.cardinalities, stamp)
+        known = restored_fields(
+            content, domain, parts[4], cls.parameters, domain.cardinalities, stamp
+        )
         return cls(coupling_matrix=matrix + matrix.T, field_vector=parts[0], **known)
 
 
@@ -205,7 +241,8 @@ def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, 
     """
     if all(states == 2 for states in effects.cardinalities):
         p = len(effects.cardinalities)
-        A, h = np.zeros((p, p)), np.zeros(p)
+        A = np.zeros((p, p))
+        h = np.zeros(p)
         for subset, beta in zip(effects.subsets, coordinates.tolist(), strict=True):
             # contrasts of two states are spins over the root of two
             if len(subset) == 1:
@@ -215,7 +252,8 @@ def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, 
         return A, h
     # otherwise the centered tables of all pairs as one matrix, and the centered fields
     first = np.cumsum([0, *effects.cardinalities])
-    W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
+    W = np.zeros((first[-1], first[-1]))
+    theta = np.zeros(first[-1])
     for subset, table in zip(effects.subsets, effects.tables(coordinates), strict=True):
         place = [slice(first[v], first[v + 1]) for v in subset]
         if len(subset) == 1:

@@ -65,13 +65,17 @@ class LearnedIsing(LearnedPairs):
     """
 
     kind = "learned-ising"
-    _profile: ClassVar[FloatArray] = np.array([-1.0, 1.0])  # spins of the first and the second state
+    _profile: ClassVar[FloatArray] = np.array(
+        [-1.0, 1.0]
+    )  # spins of the first and the second state
     graph_heading = "Largest couplings"
     has_signs = True
 
     def __post_init__(self) -> None:
         if any(states != 2 for states in self.domain.cardinalities):
-            raise ModelError("an Ising model must have two states a variable; use a pairwise model for more.")
+            raise ModelError(
+                "an Ising model must have two states a variable; use a pairwise model for more."
+            )
         super().__post_init__()
 
     @cached_property
@@ -88,7 +92,9 @@ class LearnedIsing(LearnedPairs):
         import xarray as xr
 
         coords = dict.fromkeys(dims, plain_array(self.domain.variables))
-        return marked(xr.DataArray(values, dims=dims, coords=coords, name=name), self.provenance.simulated)
+        return marked(
+            xr.DataArray(values, dims=dims, coords=coords, name=name), self.provenance.simulated
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -134,12 +140,15 @@ class LearnedPairwise(LearnedPairs):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        W, theta = self.coupling_matrix, self.field_vector
+        W = self.coupling_matrix
+        theta = self.field_vector
         sums = np.add.reduceat(np.column_stack([W, theta]), self.starts[:-1], axis=0)
         scale = max(np.abs(W).max(initial=0.0), np.abs(theta).max(initial=0.0))
         # rounding of row sums is below 1e-12 of the largest entry
         if np.abs(sums).max(initial=0.0) > 1e-9 * theta.size * scale:
-            raise ModelError("`coupling_matrix` and fields must be centred: each row of a table sums to 0.")
+            raise ModelError(
+                "`coupling_matrix` and fields must be centred: each row of a table sums to 0."
+            )
 
     @property
     def couplings(self) -> Mapping[tuple[Variable, Variable], xr.DataArray]:
@@ -225,14 +234,20 @@ class AsPairs(LearnedNetwork):
         model = self.specification
         largest = max(map(len, model.scopes))
         if largest > 2 or model.possible is not None:
-            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
+            if largest > 2:
+                seen = f"a clique of {largest} variables"
+            else:
+                seen = "impossible cells"
             raise ModelError(
                 f"`couplings` and `fields` need a pairwise model without impossible cells, got {seen}; use "
                 "`potentials`, which has one table for each clique, or `graph()`."
             )
         effects = Effects.of(model.cardinalities, model.scopes)
         A, h = pair_arrays(effects, effects.coordinates(self.potentials.flat))
-        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
+        if all(states == 2 for states in model.cardinalities):
+            form = LearnedIsing
+        else:
+            form = LearnedPairwise
         return form(
             domain=self.domain,
             guarantee=self.guarantee,

@@ -113,14 +113,18 @@ class LearnedParameters(ABC):
 
     def coordinates(self) -> Coordinates:
         """Return the effect of each entry as its group, and the number of the effect's variables as its kind."""
-        scopes, states = [variables for variables, _ in self._vector_entries()], self.domain.cardinalities
+        scopes = [variables for variables, _ in self._vector_entries()]
+        states = self.domain.cardinalities
         groups = {scope: place for place, scope in enumerate(dict.fromkeys(scopes))}
         # kinds are numbered in the order of the vector
         orders = list(dict.fromkeys(len(scope) for scope in scopes if scope))
         kinds = {}
         for scope in groups:
             is_learned = scope and min(states[v] for v in scope) > 1 and self._is_eligible(scope)
-            kinds[scope] = orders.index(len(scope)) if is_learned else -1
+            if is_learned:
+                kinds[scope] = orders.index(len(scope))
+            else:
+                kinds[scope] = -1
         return Coordinates(
             groups=np.array([groups[scope] for scope in scopes]),
             kinds=np.array([kinds[scope] for scope in scopes]),
@@ -146,7 +150,9 @@ class LearnedParameters(ABC):
         probability nor its dependence on other variables, so its field and couplings could be of any size. The fields
         of variables that may be coupled with it, and entries that are centered over it, depend on these.
         """
-        lacking, absent, start = set[int](), set[int](), 0
+        lacking = set[int]()
+        absent = set[int]()
+        start = 0
         for v, (own, states) in enumerate(
             zip(self.unsupported or (), self.domain.cardinalities, strict=False)
         ):
@@ -235,19 +241,33 @@ class LearnedParameters(ABC):
         replicates = whole_number("replicates", replicates, 2)
         one_of("of", of, ("couplings", "fields"))
         if method is not None:
-            one_of("method", method, ("linearised", "calibrated"), remedy="None chooses the better one")
-        size, random = size_of(self, total), generator(rng)
-        index, places = self.labels(of), self.places(of)
-        first_order = None if method == "calibrated" else getattr(self.map, "linearised", None)
-        limits = None if first_order is None else first_order(self, prob, size, random)
+            one_of(
+                "method", method, ("linearised", "calibrated"), remedy="None chooses the better one"
+            )
+        size = size_of(self, total)
+        random = generator(rng)
+        index = self.labels(of)
+        places = self.places(of)
+        if method == "calibrated":
+            first_order = None
+        else:
+            first_order = getattr(self.map, "linearised", None)
+        if first_order is None:
+            limits = None
+        else:
+            limits = first_order(self, prob, size, random)
         if method == "linearised" and limits is None:
             raise ArgumentError(
                 "`method` must not be 'linearised' for this release, which was made by neither SelectMeasure nor "
                 "Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
             )
-        taken = "linearised" if limits is not None else "calibrated"
         if limits is not None:
-            (low, high), is_unresponsive = limits, np.zeros(self.vector().size, dtype=bool)
+            taken = "linearised"
+        else:
+            taken = "calibrated"
+        if limits is not None:
+            (low, high) = limits
+            is_unresponsive = np.zeros(self.vector().size, dtype=bool)
         else:
             low, high, is_unresponsive = calibrated.limits(self, prob, replicates, random, size)
         is_absent, moves = self.by_support()
@@ -257,11 +277,17 @@ class LearnedParameters(ABC):
         # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
         # it was at most the true width, and all below 0.67 where it was twice the true width
         is_wide = self._widths() >= 0.85 * bound
-        is_held = np.array([is_wide[list(variables)].any() for variables, _ in self._vector_entries()])
+        is_held = np.array(
+            [is_wide[list(variables)].any() for variables, _ in self._vector_entries()]
+        )
         narrow = "the learner hardly answers to its size, so limits may be too narrow"
         rows = (
             (RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)),
-            (RowStatus.DOUBTFUL, "no finite limit: the released numbers do not bound it", is_unbounded),
+            (
+                RowStatus.DOUBTFUL,
+                "no finite limit: the released numbers do not bound it",
+                is_unbounded,
+            ),
             (RowStatus.PRIOR, "of a state that may have no record", is_absent),
             (RowStatus.PRIOR, "moves with effects of a state that may have no record", moves),
             (RowStatus.DOUBTFUL, narrow, is_unresponsive),

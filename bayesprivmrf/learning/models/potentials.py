@@ -83,12 +83,22 @@ class LearnedPotentials(AsPairs):
 
     def __post_init__(self) -> None:
         model = self.model
-        if not self.domain == self.tables.domain == model.domain or self.tables.cliques != model.cliques:
-            raise ModelError("`domain` and `tables` must be the model's; make tables with `model.tables`.")
+        if (
+            not self.domain == self.tables.domain == model.domain
+            or self.tables.cliques != model.cliques
+        ):
+            raise ModelError(
+                "`domain` and `tables` must be the model's; make tables with `model.tables`."
+            )
         flat = self.tables.flat
-        impossible = np.zeros(model.size, dtype=bool) if model.possible is None else ~model.possible
+        if model.possible is None:
+            impossible = np.zeros(model.size, dtype=bool)
+        else:
+            impossible = ~model.possible
         if not (np.isneginf(flat) == impossible).all() or not np.isfinite(flat[~impossible]).all():
-            raise ModelError("`tables` must be finite at possible cells and minus infinity at the others.")
+            raise ModelError(
+                "`tables` must be finite at possible cells and minus infinity at the others."
+            )
 
     @property
     def specification(self) -> ModelSpecification:
@@ -102,7 +112,9 @@ class LearnedPotentials(AsPairs):
 
     def _unjudged(self) -> LearnedSolution:
         """Return the solution without a check of its measurements, with intervals if it was learned in rounds."""
-        model, statistics, total = super()._unjudged(), self.statistics, self.total
+        model = super()._unjudged()
+        statistics = self.statistics
+        total = self.total
         if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
             return model
         known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
@@ -153,11 +165,14 @@ class LearnedPotentials(AsPairs):
         return ((i, j, size) for (i, j), (size, _, _) in self._largest_entries.items())
 
     def _pair_errors(self) -> Mapping[tuple[int, int], float | None]:
-        entries, error = self._largest_entries.items(), self.solution.effect_error
+        entries = self._largest_entries.items()
+        error = self.solution.effect_error
         return {pair: error(scope, states) for pair, (_, scope, states) in entries}
 
     @cached_property
-    def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
+    def _largest_entries(
+        self,
+    ) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
         """Largest absolute entry of all effects of two variables, with the variables of its table and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.array(self.tables.flat)
@@ -166,7 +181,9 @@ class LearnedPotentials(AsPairs):
         ):  # an impossible cell has the mean of the others
             own[~np.isfinite(own)] = own[np.isfinite(own)].mean()
         found: dict[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
-        for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
+        for subset, table in zip(
+            effects.subsets, effects.tables(effects.coordinates(filled)), strict=True
+        ):
             if len(subset) < 2:
                 continue
             states = np.unravel_index(int(np.abs(table).argmax()), table.shape)
@@ -178,8 +195,13 @@ class LearnedPotentials(AsPairs):
 
     def _content(self) -> dict[str, Any]:
         # the order of the entries in a file
-        content = model_content(self.model) | dict.fromkeys(("total", "details")) | common_content(self)
-        groups = {} if self.groups is None else {"groups": list(map(list, self.groups))}
+        content = (
+            model_content(self.model) | dict.fromkeys(("total", "details")) | common_content(self)
+        )
+        if self.groups is None:
+            groups = {}
+        else:
+            groups = {"groups": list(map(list, self.groups))}
         return content | groups | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
@@ -205,6 +227,8 @@ def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], 
         seen = -1
         for group in own if isinstance(own, list) and len(own) == states else [None]:
             if type(group) is not int or not 0 <= group <= seen + 1:
-                raise ReleaseFileError(f"`groups` must number the groups of {states} states, got {own!r}")
+                raise ReleaseFileError(
+                    f"`groups` must number the groups of {states} states, got {own!r}"
+                )
             seen = max(seen, group)
     return tuple(map(tuple, written))

@@ -112,7 +112,9 @@ class LearnedRegression(Released):
             for label in labels
         ]
         kept = [place for place, (variable, _) in enumerate(keys) if variable != self.target]
-        index = pd.MultiIndex.from_tuples([keys[place] for place in kept], names=["variable", "state"])
+        index = pd.MultiIndex.from_tuples(
+            [keys[place] for place in kept], names=["variable", "state"]
+        )
         return pd.Series(self.effects[kept], index=index, name="log odds")
 
     def probability(self, states: Mapping[Variable, Label]) -> float:
@@ -134,11 +136,15 @@ class LearnedRegression(Released):
         states = instance_of("states", states, Mapping, "map each variable to one state", remedy)
         for variable in self.domain.variables:
             is_given = variable == self.target or variable in states
-            require(is_given, "states", "name every variable but the target", f"none for {variable!r}")
+            require(
+                is_given, "states", "name every variable but the target", f"none for {variable!r}"
+            )
         starts = np.concatenate([[0], np.cumsum(self.domain.cardinalities)])
         log_odds = self.intercept
         for variable, label in states.items():
-            log_odds += self.effects[starts[self.domain.index(variable)] + self.domain.code(variable, label)]
+            log_odds += self.effects[
+                starts[self.domain.index(variable)] + self.domain.code(variable, label)
+            ]
         return float(np.exp(-np.logaddexp(0.0, -log_odds)))
 
     def _facts(self) -> list[tuple[str, str]]:

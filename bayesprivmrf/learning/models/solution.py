@@ -34,7 +34,11 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning, warn_caller
-from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
+from bayesprivmrf.inference.criticism import (
+    contradictions,
+    learned_contradictions,
+    model_assumptions,
+)
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
@@ -114,15 +118,24 @@ class LearnedSolution(Solution):
             return self
         marginals = np.concatenate([np.zeros(0), *tables])
         if is_shrunk:
-            problems, numbers = contradictions(evidence, np.zeros(marginals.size), marginals=marginals)
+            problems, numbers = contradictions(
+                evidence, np.zeros(marginals.size), marginals=marginals
+            )
         else:
             problems, numbers = learned_contradictions(evidence, marginals)
         # a diverged fit keeps its status, which explains the contradiction
         is_judged = problems and self.status is not Status.DIVERGED
-        status = Status.NOT_TRUSTED if is_judged else self.status
+        if is_judged:
+            status = Status.NOT_TRUSTED
+        else:
+            status = self.status
         stats = {**self.stats, **numbers}
         return replace(
-            self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems
+            self,
+            status=status,
+            stats=stats,
+            problems=(*self.problems, *problems),
+            contradictions=problems,
         )
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
@@ -131,7 +144,9 @@ class LearnedSolution(Solution):
         Draws are independent and exact if the tables of exact sampling take at most 64 MiB, else from Gibbs chains.
         """
         model = self.specification
-        cards, scopes, flat = model.cardinalities, model.scopes, self.potentials.flat
+        cards = model.cardinalities
+        scopes = model.scopes
+        flat = self.potentials.flat
         try:
             # exact draws if the conditional tables take at most 64 MiB
             return sample(cards, scopes, flat, size, generator, memory_limit=1 << 26), True
@@ -161,9 +176,7 @@ def warn_of_chains() -> None:
 FALLBACK = "fallen_back"
 
 # Line of a printed model about states without records, where no released number counts states
-NO_COUNTS = (
-    "not known: no released number counts states, and effects of a state without records are arbitrary"
-)
+NO_COUNTS = "not known: no released number counts states, and effects of a state without records are arbitrary"
 
 # Remedy for each status other than success
 _ADVICE = {
@@ -192,7 +205,9 @@ def status_with_advice(status: Status, details: Mapping[str, Any]) -> str:
     advice = _ADVICE.get(status)
     if has_failed:
         advice = "the last fit failed, and what was measured last is not in it; spend more, or take a smaller model"
-    return status.value if advice is None else f"{status.value}: {advice}"
+    if advice is None:
+        return status.value
+    return f"{status.value}: {advice}"
 
 
 def merging_text(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
@@ -208,7 +223,10 @@ def merging_text(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
         f"{variable}: {'; '.join(' = '.join(map(str, part)) for part in parts)}"
         for variable, parts in list(merged.items())[:shown]
     ]
-    more = f", and states of {len(merged) - shown} more variables" if len(merged) > shown else ""
+    if len(merged) > shown:
+        more = f", and states of {len(merged) - shown} more variables"
+    else:
+        more = ""
     return f"{', '.join(named)}{more} (rare states, merged in the fit)"
 
 
@@ -260,9 +278,14 @@ class Signal:
             Standard deviation of the noise on a count, one for each variable.
         """
         free = tuple(v for v, y in enumerate(counts) if len(y) > 1)
-        hidden = tuple(v for v in free if counts[v][counts[v] >= CLEAR * deviations[v]].sum() < total / 2)
+        hidden = tuple(
+            v for v in free if counts[v][counts[v] >= CLEAR * deviations[v]].sum() < total / 2
+        )
         variances = np.array([len(counts[v]) * deviations[v] ** 2 for v in free])
-        alone = 1 / math.sqrt((1 / variances).sum()) if free and (variances > 0).all() else 0.0
+        if free and (variances > 0).all():
+            alone = 1 / math.sqrt((1 / variances).sum())
+        else:
+            alone = 0.0
         knows_total = total >= max(LEAST_RECORDS, LEAST_RATIO * error, LEAST_RATIO * alone)
         absent = tuple(
             tuple(np.flatnonzero(y < CLEAR * sd).tolist() if len(y) > 1 else ())
@@ -281,5 +304,8 @@ class Signal:
         if not self.is_noise_alone:
             return {}
         several = f"which states {len(self.hidden)} of {len(self.free)} variables have"
-        hides = several if self.knows_total else "how many records there are"
+        if self.knows_total:
+            hides = several
+        else:
+            hides = "how many records there are"
         return {"status": str(Status.NOT_TRUSTED), HIDDEN_BY_NOISE: hides}

@@ -81,7 +81,10 @@ class MonomialsByParities(SavedMap):
     ) -> tuple[FloatArray]:
         """Return the coefficients, shape (K,); see `LearningMap.learn`."""
         spins = 2 * codes.astype(np.int8) - np.int8(1)
-        known = np.array([round(total)]) if self.has_total else None
+        if self.has_total:
+            known = np.array([round(total)])
+        else:
+            known = None
         return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
 
     @one_blas_thread()
@@ -138,7 +141,9 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
     """
     error = variance + 1 / total
     counts = np.maximum(np.bincount(sets.orders), 1)
-    signals = np.bincount(sets.orders, weights=means**2) / counts - error * (1 + np.sqrt(2 / counts))
+    signals = np.bincount(sets.orders, weights=means**2) / counts - error * (
+        1 + np.sqrt(2 / counts)
+    )
     # the squared prior deviation is at least a hundredth of the error variance
     return (error / np.maximum(signals, 0.01 * error))[sets.orders] * (sets.orders > 0)
 
@@ -250,7 +255,9 @@ def _signs(mask: int, variables: int) -> np.ndarray:
     return result
 
 
-def _updated(weights: FloatArray, signs: list[np.ndarray], targets: list[float], passes: int) -> FloatArray:
+def _updated(
+    weights: FloatArray, signs: list[np.ndarray], targets: list[float], passes: int
+) -> FloatArray:
     """Return the distribution after multiplicative updates, for the newest parity and then for all in turn."""
     weights = weights.copy()
     order = [len(signs) - 1, *list(range(len(signs))) * passes]

@@ -98,7 +98,9 @@ def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> In
     return sums
 
 
-def parity_rows(spins: np.ndarray, monomials: Monomials, order: int | None = None) -> list[np.ndarray]:
+def parity_rows(
+    spins: np.ndarray, monomials: Monomials, order: int | None = None
+) -> list[np.ndarray]:
     r"""Return the parities :math:`\chi_I` of each record, one matrix (K_k, records) for each size of sets.
 
     Parameters
@@ -175,7 +177,10 @@ def _blocks(
     for start in range(0, len(spins), rows):
         weights = counts[start : start + rows]
         # single precision is exact for whole numbers up to 2^24
-        kind = np.float32 if int(weights.sum()) <= 2**24 else np.float64
+        if int(weights.sum()) <= 2**24:
+            kind = np.float32
+        else:
+            kind = np.float64
         block = np.ascontiguousarray(spins[start : start + rows].T, dtype=kind)
         yield parity_rows(block, monomials, monomials.order - 1), block, weights
 
@@ -248,7 +253,9 @@ def posterior_mode(
     """
     generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
     effects, places, scales, moments = parity_effects(sets, generator)
-    orders, q, error = effects.orders - 1, np.asarray(means, dtype=float)[1:][places], noise + 1 / total
+    orders = effects.orders - 1
+    q = np.asarray(means, dtype=float)[1:][places]
+    error = noise + 1 / total
     # the widest prior of an order is the weak one of `SelectMeasure`
     widest = PRIOR_DEVIATION**2 / 2.0 ** np.arange(1, sets.order + 1)
     priors = np.minimum(error, widest)
@@ -257,7 +264,8 @@ def posterior_mode(
     def learned(beta: FloatArray, variances: FloatArray) -> FloatArray:
         """Update the scale of each order, and return the precisions of the prior on β."""
         nonlocal priors, precisions
-        squares, left = (beta / scales) ** 2, variances / scales**2
+        squares = (beta / scales) ** 2
+        left = variances / scales**2
         strength = np.bincount(orders, weights=precisions * squares, minlength=sets.order)
         informed = np.bincount(orders, weights=1 - left * precisions, minlength=sets.order)
         priors = np.clip(priors * strength / np.maximum(informed, 1e-9), _LEAST * error, widest)
@@ -275,7 +283,10 @@ def posterior_mode(
         "exact",
         learned=learned,
     )
-    status = fit.status if moments.has_covariance else "approximate"
+    if moments.has_covariance:
+        status = fit.status
+    else:
+        status = "approximate"
     found = np.zeros(len(sets))
     found[1 + places] = fit.coordinates / scales
     return found, {

@@ -14,7 +14,12 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.monomials import LearnedMonomials, by_monomial, restored_sets, sets_content
+from bayesprivmrf.learning.models.monomials import (
+    LearnedMonomials,
+    by_monomial,
+    restored_sets,
+    sets_content,
+)
 from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -84,7 +89,9 @@ class ReleasedParities(Released):
     def __post_init__(self) -> None:
         sums = np.array(self.sums, dtype=float)
         if self.sets.variables != len(self.domain.variables) or sums.shape != (len(self.sets),):
-            raise ModelError(f"`sums` must hold {len(self.sets)} numbers, one a set, got {sums.shape}.")
+            raise ModelError(
+                f"`sums` must hold {len(self.sets)} numbers, one a set, got {sums.shape}."
+            )
         if not np.isfinite(sums).all():
             raise ModelError("`sums` must be finite, got NaN or infinity in some entry.")
         sums.flags.writeable = False
@@ -113,7 +120,9 @@ class ReleasedParities(Released):
     @property
     def standard_deviation(self) -> float:
         """Standard deviation of the noise on each value, given the total; NaN if the noise has no closed form."""
-        return math.nan if self.law is None else self.law.standard_deviation / self.total
+        if self.law is None:
+            return math.nan
+        return self.law.standard_deviation / self.total
 
     @cached_property
     def statistics(self) -> NoisyStatistics | None:  # type: ignore[override]
@@ -124,7 +133,8 @@ class ReleasedParities(Released):
         """
         if self.law is None:
             return None
-        names, together = self.domain.variables, not self.has_total
+        names = self.domain.variables
+        together = not self.has_total
         cliques = tuple(tuple(names[v] for v in members) for members in self.sets.largest())
         asked = parities(self.sets.order, with_empty=together)
         found = [Measurement(asked, self.sums[not together :], self.law)]
@@ -172,9 +182,15 @@ class ReleasedParities(Released):
         ModelTooLargeError
             Exact inference does not fit in memory, as for 26 variables and all their pairs.
         """
-        order = self.sets.order if order is None else order
+        if order is None:
+            order = self.sets.order
+        else:
+            order = order
         order = whole_number("order", order, 1, self.sets.order)
-        ridge = None if ridge is None else at_least("ridge", ridge, 0)
+        if ridge is None:
+            ridge = None
+        else:
+            ridge = at_least("ridge", ridge, 0)
         if ridge is None and self.details.get("method") == "pmw":
             ridge = 0.0
         fitting = MonomialsByParities(
@@ -185,10 +201,14 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
-        signal, stopped = self._signal(), {}
+        signal = self._signal()
+        stopped = {}
         if INTERRUPTED_BY in self.details:
             stopped["status"] = str(Status.STOPPED_EARLY.value)
-        paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
+        if self.has_total and self.total_law.variance > 0:
+            paid = self.total_law
+        else:
+            paid = None
         learned = LearnedMonomials(
             domain=self.domain,
             sets=fitting.sets,
@@ -219,9 +239,15 @@ class ReleasedParities(Released):
         return Signal.of(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
 
     def _facts(self) -> list[tuple[str, str]]:
-        noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"
+        if self.law is None:
+            noise = "no law in closed form"
+        else:
+            noise = f"sd {self.standard_deviation:.3g} a value"
         return [
-            ("mechanism", f"{self.provenance.mechanism}, {self.details.get('method', 'unknown method')}"),
+            (
+                "mechanism",
+                f"{self.provenance.mechanism}, {self.details.get('method', 'unknown method')}",
+            ),
             ("variables", f"{len(self.domain.variables)}"),
             ("parities", f"{len(self.sets) - 1:,} of order up to {self.sets.order}; {noise}"),
             ("records", f"about {self.total:,.0f}"),

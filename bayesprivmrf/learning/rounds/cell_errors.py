@@ -103,11 +103,14 @@ class CellErrors:
         cells
             A table of the model, or conditional probabilities in it.
         """
-        cards, scope, shape = cells.cardinalities, cells.scope, cells.rows.shape
+        cards = cells.cardinalities
+        scope = cells.scope
+        shape = cells.rows.shape
         effects, means, variances = self._pooled
         place = dict(zip(effects.subsets, effects.offsets, strict=False))
         apart, pull, alone, plain = (np.zeros(shape) for _ in range(4))
-        known, missing = [], []
+        known = []
+        missing = []
         free = [v for v in scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
             mean, second = effect_moments(cards, subset, margin(cells.table, scope, subset))
@@ -124,14 +127,19 @@ class CellErrors:
             plain += cells.moved(noise, subset, power=2)
             alone += cells.moved(1 / (1 / noise + 1 / prior**2), subset, power=2)
             known.append((subset, columns))
-        variance = alone if self._expansion is None else self._expansion.variance_of_cells(known, cells)
+        if self._expansion is None:
+            variance = alone
+        else:
+            variance = self._expansion.variance_of_cells(known, cells)
         by_prior = np.maximum(plain - variance, 0.0)
         # beyond two standard deviations (one cell in twenty by chance) the numbers contradict the prior
         variance = variance + np.maximum(pull**2 - 2.0**2 * by_prior, 0.0)
         apart += cells.distances**2 * (self.total_error / self.total) ** 2
         return variance + apart, plain + apart, missing
 
-    def of_entry(self, clique: Scope, states: Mapping[int, int], groups: Sequence[IntArray]) -> float:
+    def of_entry(
+        self, clique: Scope, states: Mapping[int, int], groups: Sequence[IntArray]
+    ) -> float:
         """Return the standard deviation of an entry of an effect's table, from one measured table, nats.
 
         Parameters
@@ -148,7 +156,10 @@ class CellErrors:
         variance = 1 / (precision * expected**2) + 1 / expected
         for v in clique:  # each contraction removes the first remaining axis
             group = groups[v]
-            centred = np.arange(group.size) == states[v] if v in states else np.zeros(group.size)
+            if v in states:
+                centred = np.arange(group.size) == states[v]
+            else:
+                centred = np.zeros(group.size)
             weights = np.bincount(group, weights=centred - (1 if v in states else -1) / group.size)
             variance = np.tensordot(variance, weights**2, axes=(0, 0))
         return math.sqrt(float(variance))
@@ -168,11 +179,15 @@ class CellErrors:
             return False
         precisions = [math.prod(cards) / (float(np.max(e.variance)) * e.values.size) for e in held]
         margins = [margin(e.values, e.scope, pair) for e in held]
-        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (sum(precisions) * self.total)
+        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (
+            sum(precisions) * self.total
+        )
         bases = [contrasts(k) for k in cards]
         alone = [self.model._marginal_table((v,), {}) for v in pair]
         means = [basis.T @ p for basis, p in zip(bases, alone, strict=True)]
-        spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
+        spreads = [
+            p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)
+        ]
         covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
         noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
         # 0.00135 is the probability that a normal variable exceeds three standard deviations
@@ -211,7 +226,9 @@ def given_back(held: FloatArray) -> FloatArray:
         Probabilities of the cells that may be empty, and 0 of the others.
     """
     axes = range(held.ndim)
-    slices = [held.sum(axis=tuple(a for a in axes if a != own), keepdims=True) - held for own in axes]
+    slices = [
+        held.sum(axis=tuple(a for a in axes if a != own), keepdims=True) - held for own in axes
+    ]
     return np.minimum.reduce(slices) ** 2 / 3
 
 
@@ -219,7 +236,9 @@ def given_back(held: FloatArray) -> FloatArray:
 NOT_MEASURED = "not_measured"
 
 
-def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
+def marks_of_unmeasured(
+    variables: Sequence[str], bound: float | None, reach: FloatArray
+) -> list[Mark]:
     """Return marks for variables that no measured table contains together.
 
     The error of a probability of a pair is at most the total variation. Where the bound on it is below the distance
@@ -236,7 +255,11 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
     """
     if bound is None:
         return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {' × '.join(variables)}")]
-    note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
+    note = f"not measured; total variation at most {bound:.2g}"
+    is_within = reach >= bound
     # a convention: doubtful up to a total variation of 0.05, not trusted beyond
-    worse = RowStatus.DOUBTFUL if bound <= 0.05 else RowStatus.NOT_TRUSTED
+    if bound <= 0.05:
+        worse = RowStatus.DOUBTFUL
+    else:
+        worse = RowStatus.NOT_TRUSTED
     return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]

@@ -55,12 +55,16 @@ class Cells:
     @cached_property
     def mass(self) -> float:
         """Probability of what is given; 1 if nothing is."""
-        return float(self.weighted().sum()) if self.weights else 1.0
+        if self.weights:
+            return float(self.weighted().sum())
+        return 1.0
 
     @cached_property
     def rows(self) -> FloatArray:
         """Probabilities given the weights; the axes of given variables have the length 1."""
-        return self.by_rows(self.weighted()) / self.mass if self.weights else self.table
+        if self.weights:
+            return self.by_rows(self.weighted()) / self.mass
+        return self.table
 
     def weighted(self, but: int | None = None) -> FloatArray:
         """Return the table times the weights of all given variables, or of all but one."""
@@ -80,7 +84,8 @@ class Cells:
         if not self.weights:
             return self.table - 1 / self.table.size
         uniform = (
-            math.prod(weights.sum() / weights.size for weights in self.weights.values()) / self.rows.size
+            math.prod(weights.sum() / weights.size for weights in self.weights.values())
+            / self.rows.size
         )
         return -uniform / self.mass * self._moved_alike
 
@@ -101,7 +106,8 @@ class Cells:
         power
             2 for variances of uncorrelated errors in place of errors.
         """
-        lead, others = values.ndim - len(subset), 1.0
+        lead = values.ndim - len(subset)
+        others = 1.0
         for v in subset:  # each contraction moves the first axis of the effect to the end
             basis = contrasts(self.cardinalities[v])
             if v in self.weights:

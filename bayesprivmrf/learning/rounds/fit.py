@@ -117,7 +117,9 @@ def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
         if scope not in inside:
             found.append(scope)
-            inside.update(subset for size in range(1, len(scope)) for subset in combinations(scope, size))
+            inside.update(
+                subset for size in range(1, len(scope)) for subset in combinations(scope, size)
+            )
     return tuple(found)
 
 
@@ -152,9 +154,16 @@ def fit_tables(
     alone = [(v,) for v in range(len(cardinalities))]
     scopes = maximal([*(each.scope for each in measured), *alone])
     effects = Effects.of(cardinalities, scopes)
-    number, error = number_of_records(measured) if total is None else (total, 0.0)
+    if total is None:
+        number, error = number_of_records(measured)
+    else:
+        number = total
+        error = 0.0
     total = max(number, 1.0)
-    beta = np.zeros(effects.size) if last is None else carried(effects, last)
+    if last is None:
+        beta = np.zeros(effects.size)
+    else:
+        beta = carried(effects, last)
     if not iterations:
         for each in measured if last is None else ():
             if len(each.scope) == 1 and each.scope in effects.subsets:
@@ -184,11 +193,13 @@ def fit_tables(
     def off(gradient: FloatArray) -> float:
         return distance_in_noise(effects, gradient / unit, variances, total)
 
-    nearest, steps = (math.inf, beta / unit), 0
+    nearest = (math.inf, beta / unit)
+    steps = 0
 
     def is_enough(point: FloatArray, gradient: FloatArray) -> bool:
         nonlocal nearest, steps
-        steps, now = steps + 1, off(gradient)
+        steps = steps + 1
+        now = off(gradient)
         if now < nearest[0]:  # gradients swing on the way
             nearest = (now, point.copy())
         return now <= (enough if 2 * steps <= iterations else max(enough, CONVERGED))
@@ -206,7 +217,10 @@ def fit_tables(
             is_enough=is_enough,
         )
         nearest = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
-        status = Status.CONVERGED if nearest[0] <= CONVERGED else Status.ITERATION_LIMIT
+        if nearest[0] <= CONVERGED:
+            status = Status.CONVERGED
+        else:
+            status = Status.ITERATION_LIMIT
         steps = found.evaluations
         if found.status is Status.DIVERGED or not math.isfinite(nearest[0]):
             status = Status.DIVERGED
@@ -223,7 +237,9 @@ def fit_tables(
     )
 
 
-def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
+def distance_in_noise(
+    effects: Effects, moved: FloatArray, variances: FloatArray, total: float
+) -> float:
     """Return the largest root mean square change of the means of an order, in standard deviations of their noise.
 
     Parameters
@@ -250,7 +266,9 @@ def prior_deviations(orders: ArrayLike) -> FloatArray:
 def number_of_records(measured: Sequence[NoisyTable]) -> tuple[float, float]:
     """Return the number of records and its standard error, from the precision-weighted mean of the tables' sums."""
     sums = np.array([float(each.values.sum()) for each in measured])
-    precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
+    precisions = np.array(
+        [1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured]
+    )
     return float(sums @ precisions / precisions.sum()), 1 / math.sqrt(precisions.sum())
 
 
@@ -290,12 +308,16 @@ def pooled_means(
     effects: Effects, measured: Sequence[NoisyTable], total: float
 ) -> tuple[FloatArray, FloatArray]:
     """Return the pooled noisy means of all effects and their noise variances."""
-    cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
-    weighted, precision = np.zeros(effects.size), np.zeros(effects.size)
+    cards = effects.cardinalities
+    place = dict(zip(effects.subsets, effects.offsets, strict=False))
+    weighted = np.zeros(effects.size)
+    precision = np.zeros(effects.size)
     for each in measured:
         sums = each.values
         for v in each.scope:  # each contraction moves the first axis to the end
-            sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
+            sums = np.tensordot(
+                sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0)
+            )
         free = [v for v in each.scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
             pooled = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
@@ -322,16 +344,23 @@ def effect_precision(
 ) -> FloatArray:
     """Return the precision of an effect's sums, pooled over the tables that contain it."""
     held = [each for each in measured if set(subset) <= set(each.scope)]
-    return sum((1 / _noise_variance(cardinalities, each, subset) for each in held), start=np.zeros(()))
+    return sum(
+        (1 / _noise_variance(cardinalities, each, subset) for each in held), start=np.zeros(())
+    )
 
 
 def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Scope) -> FloatArray:
     """Return the noise variance of an effect's sums in a noisy table that contains it."""
     if not isinstance(table.variance, np.ndarray):
-        return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+        return np.array(
+            table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset)
+        )
     found = table.variance
     for v in table.scope:  # each contraction moves the first axis to the end
-        weights = contrasts(cardinalities[v]) ** 2 if v in subset else np.ones((cardinalities[v], 1))
+        if v in subset:
+            weights = contrasts(cardinalities[v]) ** 2
+        else:
+            weights = np.ones((cardinalities[v], 1))
         found = np.tensordot(found, weights, axes=(0, 0))
     return found.ravel()
 

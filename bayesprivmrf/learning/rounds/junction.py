@@ -86,7 +86,9 @@ class GrowingForest:
             self._holders[w].add(place)
         self.parts[self.parts == self.parts[v]] = self.parts[u]
 
-    def near(self, effects: Effects, beta: FloatArray, reach: int) -> Iterator[tuple[Scope, int, FloatArray]]:
+    def near(
+        self, effects: Effects, beta: FloatArray, reach: int
+    ) -> Iterator[tuple[Scope, int, FloatArray]]:
         """Yield near scopes, with the cells that each adds and the model's table.
 
         These are pairs u < v inside a clique or near each other, then triples inside a clique.
@@ -100,7 +102,9 @@ class GrowingForest:
         """
         scopes = [self._scope(place) for place in range(len(self.cliques))]
         engine = marginal_engine(self.cardinalities, (*effects.scopes, *scopes))
-        potentials = np.concatenate([effects.potentials(beta), np.zeros(engine.size - effects.cells)])
+        potentials = np.concatenate(
+            [effects.potentials(beta), np.zeros(engine.size - effects.cells)]
+        )
         known = engine.layout.tables(engine.marginals(potentials)[1])[len(effects.scopes) :]
         steps: dict[tuple[int, Scope, Scope], FloatArray] = {}
         for u, k in enumerate(self.cardinalities):
@@ -117,7 +121,11 @@ class GrowingForest:
                     source = self._separator(before, place)
                     rows = inflow.pop((before, place))
                 for v in fresh:
-                    yield (u, v), cost * (k - 1), rows @ self._step(steps, known, place, source, (v,))
+                    yield (
+                        (u, v),
+                        cost * (k - 1),
+                        rows @ self._step(steps, known, place, source, (v,)),
+                    )
                 for after in self.links[place]:
                     if after == before or u in self.cliques[after]:
                         continue
@@ -154,7 +162,8 @@ class GrowingForest:
         """Return p(target | source) inside a clique, shape (states of source, states of target)."""
         key = place, source, target
         if key not in steps:
-            scope, cards = self._scope(place), self.cardinalities
+            scope = self._scope(place)
+            cards = self.cardinalities
             inside, outside = (_numbers(scope, each, cards) for each in (source, target))
             rows, columns = (math.prod(cards[v] for v in each) for each in (source, target))
             joint = np.bincount(
@@ -196,6 +205,8 @@ def _numbers(scope: Scope, subset: Scope, cardinalities: Sequence[int]) -> IntAr
     found = np.zeros([cardinalities[v] for v in scope], dtype=np.int64)
     for v in subset:
         axis = scope.index(v)
-        along = np.arange(cardinalities[v]).reshape([-1 if a == axis else 1 for a in range(len(scope))])
+        along = np.arange(cardinalities[v]).reshape(
+            [-1 if a == axis else 1 for a in range(len(scope))]
+        )
         found = found * cardinalities[v] + along
     return found.ravel()

@@ -81,7 +81,9 @@ _TOGETHER = 64
 class _Prior(EffectsPrior):
     """Prior of the noise-aware mode, with a fixed scale of main effects."""
 
-    def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
+    def updated(
+        self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray
+    ) -> FloatArray:
         """Return the log scales after one step, those of main effects unchanged."""
         found = super().updated(log_scales, beta, variances)
         return np.where(np.array(self.orders) == 1, math.log(PRIOR_DEVIATIONS[0]), found)
@@ -130,15 +132,19 @@ class Expansion:
     @cached_property
     def derivative(self) -> FloatArray:
         """Derivative J of the means, shape (d, d)."""
-        product, basis = self._linearized[1], np.eye(self.fit.effects.size)
+        product = self._linearized[1]
+        basis = np.eye(self.fit.effects.size)
         found = np.array([product(row) for row in basis])
         return (found + found.T) / 2
 
     @cached_property
     def learned(self) -> FloatArray:
         """Log scales that the evidence supports, as `EffectsPrior` lists them."""
-        size, beta = self.fit.effects.size, self.fit.coordinates
-        information = np.zeros((size + 1, size + 1))  # the last row stands for log N, which is fixed
+        size = self.fit.effects.size
+        beta = self.fit.coordinates
+        information = np.zeros(
+            (size + 1, size + 1)
+        )  # the last row stands for log N, which is fixed
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
         before = self.log_scales
@@ -150,9 +156,13 @@ class Expansion:
     @cached_property
     def curvature(self) -> DenseCurvature:
         """Posterior covariance C of the coordinates, factorized."""
-        return DenseCurvature(information=self._information, prior=self.prior.precision(self.learned))
+        return DenseCurvature(
+            information=self._information, prior=self.prior.precision(self.learned)
+        )
 
-    def variance_of_cells(self, effects: Sequence[tuple[Scope, np.ndarray]], cells: Cells) -> FloatArray:
+    def variance_of_cells(
+        self, effects: Sequence[tuple[Scope, np.ndarray]], cells: Cells
+    ) -> FloatArray:
         """Return the variance J C J of cells or conditional probabilities, from the errors of some effects.
 
         Parameters
@@ -166,7 +176,9 @@ class Expansion:
         found = np.zeros(cells.rows.shape)
         if not effects:
             return found
-        factor = self.curvature.gradient(self.derivative[:, np.concatenate([own for _, own in effects])])
+        factor = self.curvature.gradient(
+            self.derivative[:, np.concatenate([own for _, own in effects])]
+        )
         ends = np.cumsum([own.size for _, own in effects])[:-1]
         for start in range(0, len(factor), _TOGETHER):
             parts = np.split(factor[start : start + _TOGETHER], ends, axis=1)
@@ -179,7 +191,9 @@ class Expansion:
 
     def improved(self) -> tuple[RoundFit, FloatArray]:
         """Return the fit at the learned scales, and these scales."""
-        fit, precision, size = self.fit, self.prior.precision(self.learned), self.fit.effects.size
+        fit = self.fit
+        precision = self.prior.precision(self.learned)
+        size = self.fit.effects.size
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             beta = fit.coordinates + self.curvature.step(whitened)
@@ -189,11 +203,16 @@ class Expansion:
             value = 0.5 * (self.weights @ missed**2 + precision @ beta**2)
             return float(value), self.curvature.gradient(slope)
 
-        found = minimize(objective, np.zeros(size), gradient_tolerance=_GRADIENT, iterations=_ITERATIONS)
+        found = minimize(
+            objective, np.zeros(size), gradient_tolerance=_GRADIENT, iterations=_ITERATIONS
+        )
         # one more step of the expansion would move the means by so much
         left = self.derivative @ self.curvature.step(found.gradient)
         off = distance_in_noise(fit.effects, left, self.variances, fit.total)
-        status = Status.CONVERGED if off <= CONVERGED else Status.ITERATION_LIMIT
+        if off <= CONVERGED:
+            status = Status.CONVERGED
+        else:
+            status = Status.ITERATION_LIMIT
         is_finite = np.isfinite(found.value) and math.isfinite(off)
         return replace(
             fit,
@@ -231,9 +250,14 @@ def with_learned_scales(
     has_ended = fit.status in (Status.CONVERGED, Status.ITERATION_LIMIT)
     if not has_ended or not has_scales(fit.effects):
         return fit
-    number, error = number_of_records(measured) if total is None else (total, 0.0)
+    if total is None:
+        number, error = number_of_records(measured)
+    else:
+        number = total
+        error = 0.0
     pooled, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
-    found, scales = fit, None
+    found = fit
+    scales = None
     for _ in range(RENEWALS):
         expansion = Expansion(fit=found, means=pooled, variances=variances, log_scales=scales)
         found, scales = expansion.improved()
@@ -265,7 +289,9 @@ class SingleNoise:
     variances: FloatArray
 
     @classmethod
-    def left(cls, declared: Sequence[int], merging: Merging, tables: Sequence[MeasuredTable]) -> SingleNoise:
+    def left(
+        cls, declared: Sequence[int], merging: Merging, tables: Sequence[MeasuredTable]
+    ) -> SingleNoise:
         """Return the remaining noise after all measured tables.
 
         Parameters
@@ -278,12 +304,14 @@ class SingleNoise:
             All that was measured: each variable of several states by itself at least.
         """
         counts, deviations = single_counts(declared, tables)
-        cards, margins = merging.cardinalities, np.zeros(len(declared))
+        cards = merging.cardinalities
+        margins = np.zeros(len(declared))
         for each in tables:
             cells = math.prod(cards[v] for v in each.scope)
             for v in each.scope if len(each.scope) > 1 else ():
                 margins[v] += cards[v] / (cells * each.law.variance)
-        errors, variances = np.zeros(len(declared)), np.zeros(len(declared))
+        errors = np.zeros(len(declared))
+        variances = np.zeros(len(declared))
         for v, (y, deviation) in enumerate(zip(counts, deviations, strict=True)):
             if y.size == 1:
                 continue

@@ -48,7 +48,12 @@ from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import CLEAR, LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED, CellErrors, given_back, marks_of_unmeasured
+from bayesprivmrf.learning.rounds.cell_errors import (
+    NOT_MEASURED,
+    CellErrors,
+    given_back,
+    marks_of_unmeasured,
+)
 from bayesprivmrf.learning.rounds.cells import Cells
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
@@ -89,10 +94,13 @@ class RoundsSolution(LearnedSolution):
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
         """Declared states that the fit merges, by variable."""
-        domain, merging = self.specification.domain, self._merging
+        domain = self.specification.domain
+        merging = self._merging
         return {
             variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
-            for v, (variable, states) in enumerate(zip(domain.variables, domain.states, strict=True))
+            for v, (variable, states) in enumerate(
+                zip(domain.variables, domain.states, strict=True)
+            )
             if merging.is_merged(v)
         }
 
@@ -101,9 +109,11 @@ class RoundsSolution(LearnedSolution):
         """Assumptions behind all answers, one sentence each; first those about merged states and fixed scales."""
         variables = range(len(self.specification.cardinalities))
         merged = [
-            f"{note}, and depend on other variables alike." for _, _, note in self._merged_notes(variables)
+            f"{note}, and depend on other variables alike."
+            for _, _, note in self._merged_notes(variables)
         ]
-        model, fixed = self._merged.specification, []
+        model = self._merged.specification
+        fixed = []
         if (size := Effects.of(model.cardinalities, model.scopes).size) > DENSE_LIMIT:
             fixed.append(
                 f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and "
@@ -179,17 +189,21 @@ class RoundsSolution(LearnedSolution):
         reach = z * np.sqrt(np.minimum(below, above))
         if of == "population":
             sampling = estimate * (1 - estimate) / (self.total * cells.mass)
-            below, above = below + sampling, above + sampling
+            below = below + sampling
+            above = above + sampling
         else:  # a count is not divided by N, so an error of N moves it by 1/k instead of p - 1/k
             moved = np.maximum(estimate * (2 / estimate.size - estimate), 0.0)
             moved = moved * (self._number[1] / self.total) ** 2
-            below, above = below + moved, above + moved
+            below = below + moved
+            above = above + moved
         axes = [scope.index(v) for v in query]
         held = estimate * (1 - excluded(estimate, z * np.sqrt(plain)))
         if condition:
             outside = self._held_outside(cells, condition, z)
             # rows gain from one another, or from what their own states may hold in states that are not given
-            gained = given_back(np.stack([cells.mass * held, outside], axis=-1))[..., 0] / cells.mass**2
+            gained = (
+                given_back(np.stack([cells.mass * held, outside], axis=-1))[..., 0] / cells.mass**2
+            )
         else:
             gained = given_back(held)
         above = above + gained
@@ -207,7 +221,10 @@ class RoundsSolution(LearnedSolution):
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
             name = self.stats.get(INTERRUPTED_BY)
-            what = "the last fit failed" if name is None else f"a {name} interrupted the release"
+            if name is None:
+                what = "the last fit failed"
+            else:
+                what = f"a {name} interrupted the release"
             marks.append(Mark(RowStatus.NOT_TRUSTED, what))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
         if of == "records":
@@ -241,7 +258,9 @@ class RoundsSolution(LearnedSolution):
         if bound is None or not is_conditional:
             return bound
         bound = bound / cells.mass
-        return bound if missing == cells.scope and bound < 1 else None
+        if missing == cells.scope and bound < 1:
+            return bound
+        return None
 
     @cached_property
     def _evaluated(self) -> tuple[float, FloatArray]:
@@ -250,7 +269,9 @@ class RoundsSolution(LearnedSolution):
             self._expanded(scope, whole.marginals.table(position))
             for position, scope in enumerate(self.specification.scopes)
         ]
-        return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
+        return whole.log_partition, np.concatenate(
+            [np.zeros(0), *(table.ravel() for table in tables)]
+        )
 
     def stands_out(self, first: int, second: int) -> bool:
         """Return True if two variables depend, in their measured tables, by more than noise and sampling explain."""
@@ -280,11 +301,13 @@ class RoundsSolution(LearnedSolution):
         own = dict(zip(scope, states, strict=True))
         cliques = {table.scope for table in self._tables if own.keys() <= set(table.scope)}
         return max(
-            (self._errors.of_entry(clique, own, self._merging.groups) for clique in cliques), default=math.inf
+            (self._errors.of_entry(clique, own, self._merging.groups) for clique in cliques),
+            default=math.inf,
         )
 
     def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
-        groups, shares = self._merging.groups, self._merging.shares
+        groups = self._merging.groups
+        shares = self._merging.shares
         own = {v: groups[v][list(codes)] for v, codes in given.items()}
         # within one group all states depend on other variables alike; several groups weigh by the shares given
         several = [v for v in given if len(set(own[v])) > 1]
@@ -308,12 +331,15 @@ class RoundsSolution(LearnedSolution):
 
     def _cells(self, scope: Scope, condition: Condition) -> Cells:
         """Return the table of merged states of some variables, or their probabilities given states of others."""
-        merging, whole = self._merging, tuple(sorted([*scope, *condition]))
+        merging = self._merging
+        whole = tuple(sorted([*scope, *condition]))
         weights = {}
         for v, codes in condition.items():
             own = list(codes)
             size = merging.cardinalities[v]
-            weights[v] = np.bincount(merging.groups[v][own], weights=merging.shares[v][own], minlength=size)
+            weights[v] = np.bincount(
+                merging.groups[v][own], weights=merging.shares[v][own], minlength=size
+            )
         table = self._merged._marginal_table(whole, {})
         return Cells(cardinalities=merging.cardinalities, scope=whole, table=table, weights=weights)
 
@@ -325,15 +351,19 @@ class RoundsSolution(LearnedSolution):
         The first array holds the distances by which the truth may lie below the estimate, the second those above it,
         and the third the distances by which noise alone moves a cell without a prior.
         """
-        merging, scope = self._merging, tuple(v for v in cells.scope if v not in condition)
-        axes, shape = np.ix_(*(merging.groups[v] for v in scope)), [merging.cardinalities[v] for v in scope]
+        merging = self._merging
+        scope = tuple(v for v in cells.scope if v not in condition)
+        axes = np.ix_(*(merging.groups[v] for v in scope))
+        shape = [merging.cardinalities[v] for v in scope]
         variance, plain, missing = self._errors.of(cells)
         by_shares = self._variance_by_given_shares(cells, condition, z)
         below = above = (variance + by_shares).reshape(shape)[axes]
         plain = (plain + by_shares).reshape(shape)[axes]
         table = cells.rows.reshape(shape)[axes]
         for axis, v in enumerate(scope):
-            share, lower, upper = (self._along(each, axis, len(scope)) for each in self._share_limits(v, z))
+            share, lower, upper = (
+                self._along(each, axis, len(scope)) for each in self._share_limits(v, z)
+            )
             plain = plain * share**2 + (table * (share - lower) / z) ** 2
             below = below * share**2 + (table * (share - lower) / z) ** 2
             above = above * share**2 + (table * (upper - share) / z) ** 2
@@ -346,7 +376,9 @@ class RoundsSolution(LearnedSolution):
         others = np.setdiff1d(np.arange(groups.size), codes)
         return [code for code in codes if groups[code] in groups[others]]
 
-    def _variance_by_given_shares(self, cells: Cells, condition: Condition, z: float) -> FloatArray | float:
+    def _variance_by_given_shares(
+        self, cells: Cells, condition: Condition, z: float
+    ) -> FloatArray | float:
         """Return the variance of conditional probabilities from the shares of given states in their groups."""
         found: FloatArray | float = 0.0
         for v, codes in condition.items():
@@ -376,10 +408,14 @@ class RoundsSolution(LearnedSolution):
             return []
         marks = []
         if cells.mass < CLEAR * math.sqrt(self._variance_of(condition, z)):
-            marks.append(Mark(RowStatus.DOUBTFUL, "the noise may hide that no record has the given states"))
+            marks.append(
+                Mark(RowStatus.DOUBTFUL, "the noise may hide that no record has the given states")
+            )
         for v, codes in condition.items():
             split = self._split_groups(v, codes)
-            notes = [note for _, part, note in self._merged_notes([v]) if not set(split).isdisjoint(part)]
+            notes = [
+                note for _, part, note in self._merged_notes([v]) if not set(split).isdisjoint(part)
+            ]
             marks += [Mark(RowStatus.DOUBTFUL, note) for note in notes]
         return marks
 
@@ -405,7 +441,9 @@ class RoundsSolution(LearnedSolution):
         Its potentials are those of each group's first state, less the log shares, which stand in the first clique of
         each variable.
         """
-        model, merging, waiting = self.specification, self._merging, dict(enumerate(self._merging.shares))
+        model = self.specification
+        merging = self._merging
+        waiting = dict(enumerate(self._merging.shares))
         domain = Domain.from_states({v: range(k) for v, k in enumerate(merging.cardinalities)})
         first = [np.unique(group, return_index=True)[1] for group in merging.groups]
         tables = []
@@ -424,7 +462,8 @@ class RoundsSolution(LearnedSolution):
 
     def _share_limits(self, variable: int, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return each state's share of its group and its limits; an unmerged state has share 1."""
-        group, shares = self._merging.groups[variable], self._merging.shares[variable]
+        group = self._merging.groups[variable]
+        shares = self._merging.shares[variable]
         if not self._merging.is_merged(variable):
             return shares, shares, shares
         # the share of a state is divided by the count of its group, at least half a record
@@ -444,7 +483,9 @@ class RoundsSolution(LearnedSolution):
     @cached_property
     def _merging(self) -> Merging:
         """Merging of states in the rounds."""
-        return Merging.released(self.specification.domain, self.statistics.measurements, self.groups)
+        return Merging.released(
+            self.specification.domain, self.statistics.measurements, self.groups
+        )
 
     @cached_property
     def _alone(self) -> tuple[list[FloatArray], list[float]]:

@@ -75,7 +75,9 @@ class MergeRule:
         return [self.is_ordered, list(self.apart)]
 
     @classmethod
-    def restored(cls, written: Sequence[Any], cardinalities: Sequence[int]) -> tuple[MergeRule, ...]:
+    def restored(
+        cls, written: Sequence[Any], cardinalities: Sequence[int]
+    ) -> tuple[MergeRule, ...]:
         """Return the rules of all variables, as `as_list` wrote them; anything else is an error of the file."""
         return tuple(
             cls(is_ordered=truth("is_ordered", is_ordered), apart=positions(apart, states))
@@ -138,9 +140,13 @@ class Merging:
         Which states are one is decided by what was measured of single variables before the first table of several,
         which is of merged states; their shares by all that was.
         """
-        first = next((place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables))
+        first = next(
+            (place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables)
+        )
         counts, deviations = single_counts(declared, tables[:first])
-        return cls.shared(cls.of(counts, deviations, rules).groups, single_counts(declared, tables)[0])
+        return cls.shared(
+            cls.of(counts, deviations, rules).groups, single_counts(declared, tables)[0]
+        )
 
     @classmethod
     def released(
@@ -173,8 +179,11 @@ class Merging:
     def shared(cls, groups: Iterable[IntArray], noisy: Sequence[FloatArray]) -> Merging:
         """Return the merging by groups, with shares from noisy counts of each variable's states, records."""
         # a state counts as at least half a record when its group is divided
-        kept, positive = tuple(groups), [np.maximum(y, 0.5) for y in noisy]
-        shares = (y / np.bincount(own, weights=y)[own] for y, own in zip(positive, kept, strict=True))
+        kept = tuple(groups)
+        positive = [np.maximum(y, 0.5) for y in noisy]
+        shares = (
+            y / np.bincount(own, weights=y)[own] for y, own in zip(positive, kept, strict=True)
+        )
         return cls(groups=kept, shares=tuple(shares))
 
     @cached_property
@@ -200,14 +209,19 @@ class Merging:
             found[:, v] = group.astype(found.dtype)[codes[:, v]]
         return found
 
-    def expanded(self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]) -> list[FloatArray]:
+    def expanded(
+        self, scopes: Sequence[tuple[int, ...]], tables: Sequence[FloatArray]
+    ) -> list[FloatArray]:
         """Return log potentials of the declared states from those of the groups; shares go to the first scope."""
-        waiting, found = dict(enumerate(self.shares)), []
+        waiting = dict(enumerate(self.shares))
+        found = []
         for scope, merged in zip(scopes, tables, strict=True):
             full = merged[np.ix_(*(self.groups[v] for v in scope))]
             for axis, v in enumerate(scope):
                 if (share := waiting.pop(v, None)) is not None:
-                    full = full + np.log(share).reshape([-1 if a == axis else 1 for a in range(len(scope))])
+                    full = full + np.log(share).reshape(
+                        [-1 if a == axis else 1 for a in range(len(scope))]
+                    )
             found.append(full)
         return found
 
@@ -276,7 +290,10 @@ class MeasuredTable:
             for v in self.scope
             if len(self.scope) > 1 and merging.is_merged(v)
         }
-        query = coarsened(*names, groups=groups) if groups else table(*names)
+        if groups:
+            query = coarsened(*names, groups=groups)
+        else:
+            query = table(*names)
         return Measurement(query, self.values.ravel(), self.law)
 
 
@@ -287,7 +304,8 @@ def single_counts(
 
     Several tables of a variable are averaged by precision. One without any, which has one state, counts one, exactly.
     """
-    sums, precisions = [np.zeros(k) for k in declared], np.zeros(len(declared))
+    sums = [np.zeros(k) for k in declared]
+    precisions = np.zeros(len(declared))
     for each in tables:
         if len(each.scope) == 1:
             sums[each.scope[0]] += each.values / each.law.variance
@@ -296,7 +314,9 @@ def single_counts(
         y / precision if precision > 0 else np.ones(y.size)
         for y, precision in zip(sums, precisions.tolist(), strict=True)
     ]
-    return counts, [1 / math.sqrt(precision) if precision > 0 else 0.0 for precision in precisions.tolist()]
+    return counts, [
+        1 / math.sqrt(precision) if precision > 0 else 0.0 for precision in precisions.tolist()
+    ]
 
 
 def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
@@ -313,8 +333,13 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
     found = {}
     for number in range(int(group.max()) + 1):
         held = [state for state, g in zip(states, group.tolist(), strict=True) if g == number]
-        label = held[0] if len(held) == 1 else f"{len(held)} rare states"
-        while len(held) > 1 and (label in states or label in found):  # several groups may be of one size
+        if len(held) == 1:
+            label = held[0]
+        else:
+            label = f"{len(held)} rare states"
+        while len(held) > 1 and (
+            label in states or label in found
+        ):  # several groups may be of one size
             label = f"({label})"
         found[label] = held
     return found
@@ -334,8 +359,11 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
     """
     is_free = np.ones(noisy.size, dtype=bool)
     is_free[list(rule.apart)] = False
-    is_rare, owner = is_free & (noisy < least), np.arange(noisy.size)
-    if rule.is_ordered and noisy.size > MOST_GROUPS:  # too many to look at: neighbors are merged evenly
+    is_rare = is_free & (noisy < least)
+    owner = np.arange(noisy.size)
+    if (
+        rule.is_ordered and noisy.size > MOST_GROUPS
+    ):  # too many to look at: neighbors are merged evenly
         parts = np.array_split(np.flatnonzero(is_free), MOST_GROUPS - len(rule.apart))
         groups = [own.tolist() for own in parts]
     elif rule.is_ordered:
@@ -360,9 +388,13 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
 def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
     """Return groups of rare states, each filled from the smallest state on until its count is known."""
     groups: list[list[int]] = []
-    count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # this many form one group, whatever their counts
+    # this many form one group, whatever their counts
+    count = 0.0
+    forced = noisy.size - MOST_GROUPS + 1
     for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
-        if not groups or (count >= least * math.sqrt(len(groups[-1])) and len(groups[-1]) >= forced):
+        if not groups or (
+            count >= least * math.sqrt(len(groups[-1])) and len(groups[-1]) >= forced
+        ):
             groups.append([])
             count = 0.0
         groups[-1].append(state)
@@ -372,7 +404,8 @@ def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[i
 
 def _neighbors(noisy: FloatArray, run: list[int], least: float) -> list[list[int]]:
     """Return groups of neighbors in a run; the smallest group that is not known joins its smaller neighbor."""
-    groups, counts = [[state] for state in run], noisy[run].tolist()
+    groups = [[state] for state in run]
+    counts = noisy[run].tolist()
     while len(groups) > 1:
         short = [g for g, own in enumerate(groups) if counts[g] < least * math.sqrt(len(own))]
         if not short:

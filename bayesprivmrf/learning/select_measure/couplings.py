@@ -45,7 +45,13 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
+from bayesprivmrf.inference.effects_fit.fit import (
+    PRIOR_DEVIATION,
+    PairFit,
+    closed_form,
+    fit_means,
+    is_narrow,
+)
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
@@ -106,7 +112,8 @@ def fit_couplings(
     targets = PairTargets.of(measured, plan, total, total_variance)
     # equal numbers give equal draws of the fit
     seed = zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
-    generator, signal = np.random.default_rng(seed), targets.signal()
+    generator = np.random.default_rng(seed)
+    signal = targets.signal()
     fit = fit_targets(
         targets, generator, np.zeros(len(targets.pairs), dtype=bool) if is_interrupted else None
     )
@@ -146,28 +153,40 @@ def fit_targets(
     effects = Effects.of(cards, (*pairs, *((v,) for v in range(len(cards)))))
     place = dict(zip(pairs, kept.tolist(), strict=True))
     variances = targets.single_variances()
-    means, ridges, noises, worths = [], [], [], [targets.total]
+    means = []
+    ridges = []
+    noises = []
+    worths = [targets.total]
     for subset in effects.subsets:
         if len(subset) == 1:
             (i,) = subset
-            mean, spread, noise = targets.single[i], variances[i], targets.single_noise[i]
+            mean = targets.single[i]
+            spread = variances[i]
+            noise = targets.single_noise[i]
         else:
             i, j = subset
             mean = targets.pair[place[i, j]]
-            spread, noise = np.multiply.outer(variances[i], variances[j]), targets.pair_noise
+            spread = np.multiply.outer(variances[i], variances[j])
+            noise = targets.pair_noise
             worths.append(float(1 / np.mean(1 / targets.total + noise / spread)))
         means.append(mean.ravel())
         noises.append(np.full(mean.size, noise))
         ridges.append((noise / spread + 1 / targets.total).ravel() / PRIOR_DEVIATION**2)
     assert len(effects.subsets) == len(pairs) + len(free)
-    tables, shares = targets.tables(), targets.shares()
-    mean, ridge, noise = (np.concatenate([np.zeros(0), *parts]) for parts in (means, ridges, noises))
+    tables = targets.tables()
+    shares = targets.shares()
+    mean, ridge, noise = (
+        np.concatenate([np.zeros(0), *parts]) for parts in (means, ridges, noises)
+    )
     worth = float(np.median(worths))
     start = closed_form(effects, [tables[k] for k in kept], shares)
     fit = fit_means(effects, mean, ridge, worth, generator, start=start)
     if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
         return fit
-    begin = fit.coordinates if fit.inference == "exact" else None
+    if fit.inference == "exact":
+        begin = fit.coordinates
+    else:
+        begin = None
     return reweighted_fit(
         effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference, begin
     )
@@ -190,10 +209,12 @@ def fall_back(
     fit_of, fit_merged
         Fit a part of the pairs, bool of shape (m,), with all states, and with merged ones.
     """
-    standing, cards = targets.standing_out(), targets.cardinalities
+    standing = targets.standing_out()
+    cards = targets.cardinalities
     merging = Merging.of(*targets.counts(), targets.rules)
     fewer = sum(cards) - sum(merging.cardinalities)
-    can_merge, merged = fewer > 0 and max(cards) > 2, partial(fit_merged, merging)
+    can_merge = fewer > 0 and max(cards) > 2
+    merged = partial(fit_merged, merging)
     smaller: list[tuple[str, Callable[[np.ndarray], PairFit], IntArray]] = []
     if can_merge and standing.any():
         smaller.append((f"{fewer} rare states merged", merged, np.flatnonzero(standing)))
@@ -219,7 +240,8 @@ def fit_merged(
     measured: Measured, plan: MeasurementPlan, total: float, merging: Merging, part: np.ndarray
 ) -> PairFit:
     """Fit some pairs and all variables to tables of merged states, as rounds do; the result has all states."""
-    cards, groups = plan.cardinalities, merging.cardinalities
+    cards = plan.cardinalities
+    groups = merging.cardinalities
     scopes = [*((v,) for v in range(len(cards))), *map(tuple, measured.pairs.tolist())]
     numbers = [each.astype(float) for several in measured.tables(cards) for each in several]
     tables = []
@@ -229,17 +251,24 @@ def fit_merged(
         variances = np.full(values.shape, noise_variances(plan)[len(scope) - 1])
         for v in scope:  # each contraction moves the first axis to the end
             into = np.eye(groups[v])[merging.groups[v]]
-            values, variances = (np.tensordot(each, into, axes=(0, 0)) for each in (values, variances))
+            values, variances = (
+                np.tensordot(each, into, axes=(0, 0)) for each in (values, variances)
+            )
         tables.append(NoisyTable(scope=scope, values=values, variance=variances))
     scopes = [table.scope for table in tables]
     declared = Effects.of(cards, scopes)
     if not is_narrow(groups, scopes):  # rounds need exact inference
         return PairFit(
-            effects=declared, coordinates=np.zeros(declared.size), inference="exact", status="not trusted"
+            effects=declared,
+            coordinates=np.zeros(declared.size),
+            inference="exact",
+            status="not trusted",
         )
     fit = with_learned_scales(fit_tables(groups, tables, total=total), tables, total=total)
     declared = Effects.of(cards, fit.effects.scopes)
-    flat = np.concatenate([t.ravel() for t in merging.expanded(fit.effects.scopes, fit.potentials())])
+    flat = np.concatenate(
+        [t.ravel() for t in merging.expanded(fit.effects.scopes, fit.potentials())]
+    )
     return PairFit(
         effects=declared,
         coordinates=declared.coordinates(flat),

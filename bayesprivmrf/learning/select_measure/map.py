@@ -112,7 +112,10 @@ class CouplingsByMeasurement(SavedMap):
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
-        noise = None if self.total_noise is None else self.total_noise.scale
+        if self.total_noise is None:
+            noise = None
+        else:
+            noise = self.total_noise.scale
         return {"kind": self.kind, "plan": self.plan.as_dict(), "total_noise": noise}
 
     @classmethod
@@ -133,7 +136,9 @@ class CouplingsByMeasurement(SavedMap):
 
     @property
     def _total_variance(self) -> float:
-        return 0.0 if self.total_noise is None else self.total_noise.variance
+        if self.total_noise is None:
+            return 0.0
+        return self.total_noise.variance
 
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
         """Return couplings estimated from noisy numbers; equal numbers give equal estimates."""
@@ -141,7 +146,9 @@ class CouplingsByMeasurement(SavedMap):
             return fit_couplings(measured, self.plan, total, self._total_variance)
         except BaseException as error:
             remember(error)
-            return fit_couplings(measured, self.plan, total, self._total_variance, is_interrupted=True)
+            return fit_couplings(
+                measured, self.plan, total, self._total_variance, is_interrupted=True
+            )
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
@@ -184,11 +191,14 @@ class CouplingsByMeasurement(SavedMap):
                 basis = np.kron(basis, contrasts(model.cards[subset[1]]))
             middle = basis @ centre[start:stop]
             spread = ((basis @ covariance[start:stop, start:stop]) * basis).sum(axis=1)
-            unlimited = z**2 * ((basis @ free[start:stop]) ** 2).sum(axis=1) > (basis**2).sum(axis=1)
+            unlimited = z**2 * ((basis @ free[start:stop]) ** 2).sum(axis=1) > (basis**2).sum(
+                axis=1
+            )
             half = np.where(unlimited, np.inf, z * np.sqrt(np.maximum(spread, 0.0)))
             rows = slice(model.first[subset[0]], model.first[subset[0] + 1])
             if len(subset) == 1:
-                theta[0][rows], theta[1][rows] = middle - half, middle + half
+                theta[0][rows] = middle - half
+                theta[1][rows] = middle + half
                 continue
             columns = slice(model.first[subset[1]], model.first[subset[1] + 1])
             shape = (rows.stop - rows.start, columns.stop - columns.start)
@@ -211,7 +221,10 @@ class _Model:
         total: float,
         generator: np.random.Generator,
     ) -> None:
-        self.plan, self.total_variance, self.total, self.generator = plan, total_variance, total, generator
+        self.plan = plan
+        self.total_variance = total_variance
+        self.total = total
+        self.generator = generator
         self.is_reweighted = learned.details.get("penalty") is not None
         self.cards = learned.domain.cardinalities
         self.first = np.cumsum([0, *self.cards])
@@ -225,8 +238,10 @@ class _Model:
         self.codes, self.has_mixed = learned.solution.codes(size, generator)
         self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
         self.shares = self.sums.single / size
-        phi, d = features_of(self.effects), self.effects.size
-        sums, squares = np.zeros(d), np.zeros((d, d))
+        phi = features_of(self.effects)
+        d = self.effects.size
+        sums = np.zeros(d)
+        squares = np.zeros((d, d))
         # multiply at most 16 MiB of single-precision effects at a time
         rows = max((1 << 22) // max(d, 1), 1)
         for start in range(0, size, rows):
@@ -235,27 +250,43 @@ class _Model:
             squares += part.T @ part
         self.mean = sums / size
         self.covariance = squares / size - np.multiply.outer(self.mean, self.mean)
-        if self.is_reweighted and learned.details["inference"] == "exact":  # draws would miss what is rare
+        if (
+            self.is_reweighted and learned.details["inference"] == "exact"
+        ):  # draws would miss what is rare
             moments = moments_of(self.effects, generator)
             if moments.has_covariance:
                 self.covariance = moments.expanded(self.beta)[1]
         precision, noise = mean_precisions(plan, self.kept)
-        self.single_noise, self.pair_noise = 1 / (precision * total**2), noise / total**2
+        self.single_noise = 1 / (precision * total**2)
+        self.pair_noise = noise / total**2
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
         """Yield the variables of each effect, and the range of its coordinates."""
-        return zip(self.effects.subsets, self.effects.offsets, self.effects.offsets[1:], strict=False)
+        return zip(
+            self.effects.subsets, self.effects.offsets, self.effects.offsets[1:], strict=False
+        )
 
     def normal_approximation(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean and covariance of the fitted coordinates, and a root of the covariance without a prior."""
         spread = self.covariance.diagonal()
-        noise, expected = np.empty(spread.size), np.empty(spread.size)
-        single = {subset[0]: spread[start:stop] for subset, start, stop in self.blocks() if len(subset) == 1}
+        noise = np.empty(spread.size)
+        expected = np.empty(spread.size)
+        single = {
+            subset[0]: spread[start:stop]
+            for subset, start, stop in self.blocks()
+            if len(subset) == 1
+        }
         for subset, start, stop in self.blocks():
             is_pair = len(subset) == 2
-            noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
+            if is_pair:
+                noise[start:stop] = self.pair_noise
+            else:
+                noise[start:stop] = self.single_noise[subset[0]]
             own = single[subset[0]]
-            expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel() if is_pair else own
+            if is_pair:
+                expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel()
+            else:
+                expected[start:stop] = own
         # Cov t without the noise of N; the latter does not enter the weights
         of_means = self.covariance / self.total + np.diag(noise)
         if self.is_reweighted:
@@ -263,14 +294,18 @@ class _Model:
             information, directions = np.linalg.eigh(weighed @ self.covariance)
             prior = 1 / PRIOR_DEVIATION**2
             inverse = (directions / (np.maximum(information, 0.0) + prior)) @ directions.T
-            pull, error = prior * inverse, inverse @ weighed
+            pull = prior * inverse
+            error = inverse @ weighed
             # an eigenvalue this much smaller than the largest one is rounding error
             known = np.maximum(information, information.max(initial=1.0) * 1e-12)
             free = directions / np.sqrt(known)
         else:
-            penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
+            penalty = (
+                np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
+            )
             error = np.linalg.inv(self.covariance + penalty)
-            pull, free = error @ penalty, np.zeros(of_means.shape)
+            pull = error @ penalty
+            free = np.zeros(of_means.shape)
         error = error + pull @ error
         of_means += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
         return self.beta + pull @ self.beta, error @ of_means @ error.T, free
@@ -278,23 +313,28 @@ class _Model:
 
 def _left_out(model: _Model, tail: float) -> Limits:
     """Return limits of the entries of pairs that were left out; 0 for pairs that may not be coupled."""
-    low, high = np.zeros((model.width, model.width)), np.zeros((model.width, model.width))
+    low = np.zeros((model.width, model.width))
+    high = np.zeros((model.width, model.width))
     # entries of candidates that were left out; only those of second states for sums of spins
     is_out = np.zeros((len(model.cards), len(model.cards)), dtype=bool)
     is_out[tuple(model.plan.candidates.T)] = True
     for pair in model.kept:
         is_out[pair] = False
-    owner, wanted = np.arange(len(model.cards)).repeat(model.cards), np.ones(model.width, dtype=bool)
+    owner = np.arange(len(model.cards)).repeat(model.cards)
+    wanted = np.ones(model.width, dtype=bool)
     if model.plan.form == "moments":
         wanted[::2] = False
     rows, columns = np.nonzero(is_out[np.ix_(owner, owner)] & np.multiply.outer(wanted, wanted))
     if not rows.size:
         return low, high
-    i, j = owner[rows], owner[columns]
-    states, total = np.array(model.cards), model.total
+    i = owner[rows]
+    j = owner[columns]
+    states = np.array(model.cards)
+    total = model.total
     # an empty state counts as half a record
     share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
-    variance, mean = share * (1 - share), share - 1 / states.repeat(states)
+    variance = share * (1 - share)
+    mean = share - 1 / states.repeat(states)
     size = 1 - 1 / states  # squared length of an indicator among contrasts
     noise = size[i] * size[j] * model.pair_noise
     noise = noise + size[i] * model.single_noise[i] * mean[columns] ** 2
@@ -337,7 +377,8 @@ def _largest(
     z = np.linspace(-4.0, 4.0, 41)
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()
-    spread, deviation = np.sqrt(noise)[:, None], np.sqrt(sampling)[:, None]
+    spread = np.sqrt(noise)[:, None]
+    deviation = np.sqrt(sampling)[:, None]
 
     def left_out(C: FloatArray) -> FloatArray:
         x = np.abs(C[:, None] + deviation * z)
@@ -345,12 +386,15 @@ def _largest(
         out = ndtr((x - threshold[:, None]) / spread) + ndtr(-(x + threshold[:, None]) / spread)
         return 1 - (chosen * out) @ weights
 
-    low, high = np.zeros(threshold.size), np.ones(threshold.size)  # a covariance of indicators is at most 1/4
+    # a covariance of indicators is at most 1/4
+    low = np.zeros(threshold.size)
+    high = np.ones(threshold.size)
     # 30 halvings of [0, 1]: an error of 1e-9
     for _ in range(30):
         middle = (low + high) / 2
         is_in = left_out(middle) >= tail
-        low, high = np.where(is_in, middle, low), np.where(is_in, high, middle)
+        low = np.where(is_in, middle, low)
+        high = np.where(is_in, high, middle)
     return high
 
 
@@ -359,7 +403,9 @@ def _covariances(model: _Model, rows: IntArray, columns: IntArray) -> FloatArray
     joint = np.zeros((model.width, model.width))
     later = np.delete(np.arange(model.width), model.first[:-1])
     shares = model.shares[later]
-    joint[np.ix_(later, later)] = model.sums.joint / len(model.codes) - np.multiply.outer(shares, shares)
+    joint[np.ix_(later, later)] = model.sums.joint / len(model.codes) - np.multiply.outer(
+        shares, shares
+    )
     # covariances with all indicators of a variable sum to 0
     joint[model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=0)
     joint[:, model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=1)
@@ -374,10 +420,18 @@ def _chosen_above(model: _Model, i: IntArray, j: IntArray) -> tuple[FloatArray, 
     records = max(round(model.total), 1)
     sums = pair_sums(model.codes[:records], np.ones(records, dtype=np.int64), model.cards)
     first = model.first[:-1]
-    one_way = 2 * sums.single[first + 1] - records if plan.form == "moments" else sums.single
+    if plan.form == "moments":
+        one_way = 2 * sums.single[first + 1] - records
+    else:
+        one_way = sums.single
     shares = public_shares(one_way, float(records), plan)
-    scores = dependence_scores(sums, model.cards, shares)[tuple(plan.candidates.T)] / plan.selection_scale
-    scores += gumbel(scores.size, lambda size: model.generator.integers(0, 2**64, size=size, dtype=np.uint64))
+    scores = (
+        dependence_scores(sums, model.cards, shares)[tuple(plan.candidates.T)]
+        / plan.selection_scale
+    )
+    scores += gumbel(
+        scores.size, lambda size: model.generator.integers(0, 2**64, size=size, dtype=np.uint64)
+    )
     least = np.partition(scores, -plan.count)[-plan.count]
     reach = np.array([1 - share.min() / share.sum() for share in shares])
     scale = plan.selection_scale * reach[i] * reach[j] / (STEPS * model.total)

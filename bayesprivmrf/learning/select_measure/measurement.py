@@ -96,12 +96,18 @@ class MeasurementPlan:
         return {
             "cardinalities": list(self.cardinalities),
             "form": self.form,
-            "candidates": None if np.array_equal(self.candidates, complete) else self.candidates.tolist(),
+            "candidates": None
+            if np.array_equal(self.candidates, complete)
+            else self.candidates.tolist(),
             "count": self.count,
             "one_way": self.one_way.as_dict(),
             "two_way": self.two_way.as_dict(),
             "selection_scale": self.selection_scale,
-            **({"rules": [each.as_list() for each in self.rules]} if set(self.rules) - {MergeRule()} else {}),
+            **(
+                {"rules": [each.as_list() for each in self.rules]}
+                if set(self.rules) - {MergeRule()}
+                else {}
+            ),
         }
 
     @classmethod
@@ -109,8 +115,14 @@ class MeasurementPlan:
         """Return the plan that `as_dict` wrote, for variables with given numbers of states."""
         require_states(content, basis)
         is_complete = content["candidates"] is None
-        candidates = all_pairs(basis) if is_complete else written_pairs(content, "candidates", len(basis))
-        forms = ("moments", "tables") if set(basis) == {2} else ("tables",)
+        if is_complete:
+            candidates = all_pairs(basis)
+        else:
+            candidates = written_pairs(content, "candidates", len(basis))
+        if set(basis) == {2}:
+            forms = ("moments", "tables")
+        else:
+            forms = ("tables",)
         return cls(
             cardinalities=basis,
             form=content.text("form", *forms),
@@ -182,7 +194,9 @@ def all_pairs(cardinalities: Sequence[int]) -> IntArray:
 
 def score_range(adjacency: Adjacency) -> float:
     """Return the range of changes of the scores between neighbors, steps: 2 M, or 4 M for replace-one."""
-    return 2.0 * STEPS if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 4.0 * STEPS
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return 2.0 * STEPS
+    return 4.0 * STEPS
 
 
 def pairs_sensitivity(variables: int, pairs: int, form: Form, adjacency: Adjacency) -> float:
@@ -205,12 +219,16 @@ def singles_sensitivity(cardinalities: Sequence[int], form: Form, adjacency: Adj
     """
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return _root_up(len(cardinalities))
-    return _root_up(4 * len(cardinalities) if form == "moments" else 2 * sum(k > 1 for k in cardinalities))
+    return _root_up(
+        4 * len(cardinalities) if form == "moments" else 2 * sum(k > 1 for k in cardinalities)
+    )
 
 
 def _root_up(squared: int) -> float:
     root = math.isqrt(squared)
-    return float(root) if root * root == squared else math.nextafter(math.sqrt(squared), math.inf)
+    if root * root == squared:
+        return float(root)
+    return math.nextafter(math.sqrt(squared), math.inf)
 
 
 def select_and_measure(
@@ -234,7 +252,10 @@ def select_and_measure(
     sums = pair_sums(codes, counts, plan.cardinalities)
     first = np.cumsum([0, *plan.cardinalities])[:-1]
     is_sum = plan.form == "moments"
-    exact = 2 * sums.single[first + 1] - sums.records if is_sum else sums.single
+    if is_sum:
+        exact = 2 * sums.single[first + 1] - sums.records
+    else:
+        exact = sums.single
     one_way = source.add(exact, plan.one_way)
     chosen = np.arange(len(plan.candidates))
     if plan.selection_scale is not None:
@@ -243,7 +264,10 @@ def select_and_measure(
         best = source.choose_several(scores[None, :], plan.selection_scale, plan.count)[0]
         chosen = np.sort(best)
     pairs = plan.candidates[chosen]
-    exact = _products(sums, pairs) if is_sum else _tables(sums, pairs, plan.cardinalities)
+    if is_sum:
+        exact = _products(sums, pairs)
+    else:
+        exact = _tables(sums, pairs, plan.cardinalities)
     return Measured(one_way=one_way, pairs=pairs, two_way=source.add(exact, plan.two_way))
 
 
@@ -262,9 +286,13 @@ def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int])
     single = np.zeros(int(cards.sum()), dtype=np.int64)
     first = np.cumsum([0, *cards])[:-1]
     for start in range(0, len(codes), rows):
-        part, weight = codes[start : start + rows], counts[start : start + rows]
+        part = codes[start : start + rows]
+        weight = counts[start : start + rows]
         inside = _indicators(part, cards, kind)
-        weighted = inside if is_plain else inside * weight[:, None]
+        if is_plain:
+            weighted = inside
+        else:
+            weighted = inside * weight[:, None]
         joint += (inside.T @ weighted).astype(np.int64)
     later = np.delete(np.arange(single.size), first)
     single[later] = joint.diagonal()
@@ -278,12 +306,15 @@ def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
     if (cards == 2).all():
         return codes.astype(kind)
     columns = [codes[:, v, None] == np.arange(1, k) for v, k in enumerate(cards) if k > 1]
-    return np.concatenate(columns, axis=1).astype(kind) if columns else np.zeros((len(codes), 0), dtype=kind)
+    if columns:
+        return np.concatenate(columns, axis=1).astype(kind)
+    return np.zeros((len(codes), 0), dtype=kind)
 
 
 def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> list[IntArray]:
     """Return whole shares of every variable's states from noisy numbers: at least 1 each, of sum D."""
-    shares, start = [], 0
+    shares = []
+    start = 0
     # D is 1024, or more for variables with very many states. A grid finer than 2^-14 changes no choice, and scores of
     # 2^32 records, at most 4 D^2 for each, stay within 64 bits
     most = max(plan.cardinalities, default=1)
@@ -311,7 +342,9 @@ def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
     return shares + 1
 
 
-def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequence[IntArray]) -> IntArray:
+def dependence_scores(
+    sums: PairSums, cardinalities: Sequence[int], shares: Sequence[IntArray]
+) -> IntArray:
     """Return the dependence scores u, shape (p, p); 0 for variables with one state and on the diagonal."""
     cards = np.asarray(cardinalities)
     free = np.flatnonzero(cards > 1)
@@ -321,7 +354,8 @@ def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequ
     D = int(shares[0].sum())
     first = np.cumsum([0, *cards])[:-1]
     later = np.delete(np.arange(sums.single.size), first)
-    n, Q = sums.single[later], np.concatenate(shares)[later]
+    n = sums.single[later]
+    Q = np.concatenate(shares)[later]
     cross = np.multiply.outer(D * n, Q)
     T = D * D * sums.joint - cross - cross.T + sums.records * np.multiply.outer(Q, Q)
     starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
@@ -360,7 +394,8 @@ def _products(sums: PairSums, pairs: IntArray) -> IntArray:
 def _tables(sums: PairSums, pairs: IntArray, cardinalities: Sequence[int]) -> IntArray:
     """Return the tables of pairs as one flat array, each in C order."""
     cards = np.asarray(cardinalities)
-    first, reduced = np.cumsum([0, *cards])[:-1], np.cumsum([0, *(cards - 1)])[:-1]
+    first = np.cumsum([0, *cards])[:-1]
+    reduced = np.cumsum([0, *(cards - 1)])[:-1]
     tables = [np.zeros(0, dtype=np.int64)]
     for i, j in pairs.tolist():
         table = np.empty((cards[i], cards[j]), dtype=np.int64)

@@ -96,8 +96,10 @@ class PairTargets:
         total, total_variance
             Number of records as released by itself, at least 1, and the variance of its noise; 0 where it is public.
         """
-        cards, pairs = np.array(plan.cardinalities), measured.pairs.tolist()
-        (noise_one, noise_two), (precision, noise) = noise_variances(plan), mean_precisions(plan, pairs)
+        cards = np.array(plan.cardinalities)
+        pairs = measured.pairs.tolist()
+        (noise_one, noise_two) = noise_variances(plan)
+        (precision, noise) = mean_precisions(plan, pairs)
         if plan.form == "moments":
             single = list(measured.one_way[:, None] / (np.sqrt(2) * total))
             pair = list(measured.two_way[:, None, None] / (2 * total))
@@ -110,13 +112,22 @@ class PairTargets:
                 total = max(float(np.average(sums, weights=precisions)), 1.0)
                 total_variance = float(1 / precisions.sum())
             weighted = [
-                contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
+                contrasts(k).T @ table / noise_one
+                for k, table in zip(cards.tolist(), tables, strict=True)
             ]
             for (i, j), table in zip(pairs, joint, strict=True):
-                for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
-                    weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
+                for v, margin, others in (
+                    (i, table.sum(axis=1), cards[j]),
+                    (j, table.sum(axis=0), cards[i]),
+                ):
+                    weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (
+                        others * noise_two
+                    )
             single = [w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)]
-            pair = [contrasts(len(table)).T @ table @ contrasts(table.shape[1]) / total for table in joint]
+            pair = [
+                contrasts(len(table)).T @ table @ contrasts(table.shape[1]) / total
+                for table in joint
+            ]
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
@@ -136,8 +147,11 @@ class PairTargets:
 
     def counts(self) -> tuple[list[FloatArray], list[float]]:
         """Return the noisy counts of each variable's states, records, and the standard deviation of their noise."""
-        counts, deviations = [], []
-        for states, t, noise in zip(self.cardinalities, self.single, self.single_noise.tolist(), strict=True):
+        counts = []
+        deviations = []
+        for states, t, noise in zip(
+            self.cardinalities, self.single, self.single_noise.tolist(), strict=True
+        ):
             counts.append(self.total * (1 / states + contrasts(states) @ t))
             of_mean = self.total**2 * noise * (1 - 1 / states)
             deviations.append(float(np.sqrt(of_mean + self.total_variance / states**2)))
@@ -164,7 +178,8 @@ class PairTargets:
         shares = self.shares()
         result = []
         for (i, j), t in zip(self.pairs.tolist(), self.pair, strict=True):
-            left, right = shares[i], shares[j]
+            left = shares[i]
+            right = shares[j]
             basis = contrasts(left.size), contrasts(right.size)
             # the effect of both, on top of the shares of each
             inner = basis[0] @ t @ basis[1].T
@@ -187,7 +202,8 @@ class PairTargets:
         rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
         log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
         # the rule of Benjamini and Hochberg for levels instead of p-values
-        sorted_levels, size = np.sort(log_levels), max(log_levels.size, 1)
+        sorted_levels = np.sort(log_levels)
+        size = max(log_levels.size, 1)
         allowed = np.log(_FALSE_DISCOVERY_RATE * np.arange(1, log_levels.size + 1) / size)
         passing = np.flatnonzero(sorted_levels <= allowed)
         return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
@@ -198,13 +214,17 @@ class PairTargets:
 
     def _covariances(self) -> tuple[FloatArray, FloatArray]:
         """Return each pair's sum of squares in units of noise and sampling, and the share of sampling in these."""
-        variances, relative = self.single_variances(), self.total_variance / self.total**2
-        statistics, shares = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
+        variances = self.single_variances()
+        relative = self.total_variance / self.total**2
+        statistics = np.zeros(len(self.pairs))
+        shares = np.zeros(len(self.pairs))
         for place, ((i, j), t) in enumerate(zip(self.pairs.tolist(), self.pair, strict=True)):
             product = np.multiply.outer(self.single[i], self.single[j])
             covariance = t - product
             noise = self.pair_noise + self.single_noise[i] * self.single[j] ** 2
-            noise = noise + self.single_noise[j] * self.single[i][:, None] ** 2 + relative * product**2
+            noise = (
+                noise + self.single_noise[j] * self.single[i][:, None] ** 2 + relative * product**2
+            )
             sampling = np.multiply.outer(variances[i], variances[j]) / self.total
             statistics[place] = (covariance**2 / (noise + sampling)).sum()
             shares[place] = float(np.mean(sampling / (noise + sampling)))
@@ -230,10 +250,15 @@ def least_statistic(
     return chi2.isf(np.exp((1 - shares) * level - shares * rarity), freedom)
 
 
-def mean_precisions(plan: MeasurementPlan, pairs: Sequence[Sequence[int]]) -> tuple[FloatArray, float]:
+def mean_precisions(
+    plan: MeasurementPlan, pairs: Sequence[Sequence[int]]
+) -> tuple[FloatArray, float]:
     """Return the precisions of single variables' sums of effects, shape (p,), and the noise variance of pairs'."""
-    cards, (one, two) = plan.cardinalities, noise_variances(plan)
-    if plan.form == "moments":  # sums of spins and products are effects times the roots of two and four
+    cards = plan.cardinalities
+    (one, two) = noise_variances(plan)
+    if (
+        plan.form == "moments"
+    ):  # sums of spins and products are effects times the roots of two and four
         return np.full(len(cards), 1 / (one / 2)), two / 4
     precision = np.full(len(cards), 1 / one)
     for i, j in pairs:  # margins of their tables measure variables once more
@@ -270,14 +295,26 @@ def smallest_measured(plan: MeasurementPlan, total: float) -> float:
     `bayesprivmrf.learning.select_measure.targets` says how many standard errors a single pair needs to stand out.
     """
     needed = least_statistic(
-        np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)
+        np.zeros(1),
+        np.ones(1, dtype=np.int64),
+        kept=0,
+        measured=plan.count,
+        candidates=len(plan.candidates),
     )
-    return float(np.sqrt(needed[0])) * plan.two_way.standard_deviation * _spread(plan) / max(total, 1.0)
+    return (
+        float(np.sqrt(needed[0]))
+        * plan.two_way.standard_deviation
+        * _spread(plan)
+        / max(total, 1.0)
+    )
 
 
 def noise_share(plan: MeasurementPlan, total: float) -> float:
     """Return the share of noise, rather than sampling, in the variance of a zero coupling between even states."""
-    cells = 1.0 if plan.form == "moments" else float(np.median(_cells(plan)))
+    if plan.form == "moments":
+        cells = 1.0
+    else:
+        cells = float(np.median(_cells(plan)))
     noise = plan.two_way.variance * cells
     return noise / (noise + max(total, 1.0))
 
@@ -320,7 +357,8 @@ def pair_statistics(
     guarantee, provenance
         Those of the whole release.
     """
-    names, pairs = domain.variables, measured.pairs.tolist()
+    names = domain.variables
+    pairs = measured.pairs.tolist()
     lonely = sorted(set(range(len(names))).difference(*pairs))
     cliques = (*((names[i], names[j]) for i, j in pairs), *((names[v],) for v in lonely))
     model = ModelSpecification(domain=domain, cliques=cliques)
@@ -331,9 +369,16 @@ def pair_statistics(
         if total_noise is not None:
             records = queries.weighted(names[0], matrix=[[1, 1]], labels=["records"])
             found.append(Measurement(records, np.array([round(total)]), total_noise))
-    known = round(total) if total_noise is None else None
+    if total_noise is None:
+        known = round(total)
+    else:
+        known = None
     return NoisyStatistics(
-        specification=model, measurements=found, guarantee=guarantee, provenance=provenance, total=known
+        specification=model,
+        measurements=found,
+        guarantee=guarantee,
+        provenance=provenance,
+        total=known,
     )
 
 
@@ -358,5 +403,7 @@ def _moments(plan: MeasurementPlan, measured: Measured) -> list[Measurement]:
     order = np.lexsort(measured.pairs.T[::-1])
     return [
         singles,
-        Measurement(queries.parities(2, with_empty=False, least=2), measured.two_way[order], plan.two_way),
+        Measurement(
+            queries.parities(2, with_empty=False, least=2), measured.two_way[order], plan.two_way
+        ),
     ]

@@ -129,7 +129,9 @@ def release_threshold(law: DiscreteLaplace, delta: float) -> int:
     tail = math.log(delta) + math.log1p(math.exp(-1 / law.scale))
     least = max(1, math.ceil(-tail * law.scale))
     # a relative slack far above the error of the logarithms; at most one more unit of distance
-    return least if -least / law.scale <= tail - 1e-12 * (1 + abs(tail)) else least + 1
+    if -least / law.scale <= tail - 1e-12 * (1 + abs(tail)):
+        return least
+    return least + 1
 
 
 def largest_distance(law: DiscreteLaplace, threshold: int) -> int:
@@ -146,7 +148,9 @@ _MOST = 10**9
 
 def gap_range(adjacency: Adjacency) -> int:
     """Return the sensitivity of the difference of two scores, records; see the module."""
-    return 8 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 16
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return 8
+    return 16
 
 
 def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> IntArray:
@@ -197,10 +201,13 @@ def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int
         Sensitivity of the difference of two scores; 0 without records, where the distance is 0.
     """
     size = len(scores)
-    best, link = scores[0].copy(), np.zeros(size, dtype=np.int64)
+    best = scores[0].copy()
+    link = np.zeros(size, dtype=np.int64)
     outside = np.ones(size, dtype=bool)
     outside[0] = False
-    weakest = np.full((size, size), np.iinfo(np.int64).max)  # smallest edge on the path between two variables
+    weakest = np.full(
+        (size, size), np.iinfo(np.int64).max
+    )  # smallest edge on the path between two variables
     edges = []
     for _ in range(size - 1):  # Prim's algorithm
         new = int(np.argmax(np.where(outside, best, -1)))
@@ -210,7 +217,8 @@ def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int
         outside[new] = False
         edges.append((min(old, new), max(old, new)))
         better = outside & (scores[new] > best)
-        best[better], link[better] = scores[new][better], new
+        best[better] = scores[new][better]
+        link[better] = new
     gaps = weakest - scores
     rows, columns = np.array(edges).T
     others = np.triu(np.ones((size, size), dtype=bool), 1)
@@ -229,7 +237,9 @@ THRESHOLDS = (32, 40, 51, 64, 81, 102, 128, 161)
 
 def excess_range(steps: int, adjacency: Adjacency) -> int:
     """Return M, the sensitivity of a pair's excess over a threshold of so many steps; see the module."""
-    return 4 * UNIT + steps if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 8 * UNIT
+    if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+        return 4 * UNIT + steps
+    return 8 * UNIT
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
@@ -292,7 +302,9 @@ class PairScores:
             if score <= level:
                 stop = max(stop, score)
         return cls(
-            pairs=np.array(pairs).reshape(-1, 2), scores=np.array(found, dtype=np.int64), number=records
+            pairs=np.array(pairs).reshape(-1, 2),
+            scores=np.array(found, dtype=np.int64),
+            number=records,
         )
 
     def graph(self, steps: int, adjacency: Adjacency, most: int) -> StableAnswer:
@@ -300,7 +312,9 @@ class PairScores:
         excess = self.scores - steps * self.number
         nearest = int(np.where(excess > 0, excess, 1 - excess).min())
         edges = sorted((int(i), int(j)) for i, j in self.pairs[excess > 0])
-        return tuple(edges), min(-(-nearest // excess_range(steps, adjacency)), most, LARGEST - self.number)
+        return tuple(edges), min(
+            -(-nearest // excess_range(steps, adjacency)), most, LARGEST - self.number
+        )
 
     def clearness(self, adjacency: Adjacency) -> IntArray:
         """Return the clearness of each of `THRESHOLDS`; see the module."""
@@ -367,21 +381,31 @@ def graphs_to_choose(
     """Return the clearness of each of `THRESHOLDS`, and its graph and distance; see `stable_graph`."""
     if int(counts.sum()) >= LARGEST:
         return np.zeros(len(THRESHOLDS), dtype=np.int64), [((), 0)] * len(THRESHOLDS)
-    scores = PairScores.of(codes, counts, cardinalities, threshold=THRESHOLDS[0], given=given, order=order)
-    return scores.clearness(adjacency), [scores.graph(steps, adjacency, most) for steps in THRESHOLDS]
+    scores = PairScores.of(
+        codes, counts, cardinalities, threshold=THRESHOLDS[0], given=given, order=order
+    )
+    return scores.clearness(adjacency), [
+        scores.graph(steps, adjacency, most) for steps in THRESHOLDS
+    ]
 
 
 def marginal_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> IntArray:
     """Return the scores of all pairs, nothing given, in steps rounded down, shape (p, p)."""
-    scaled, records = scaled_scores(codes, counts, cardinalities), max(int(counts.sum()), 1)
+    scaled = scaled_scores(codes, counts, cardinalities)
+    records = max(int(counts.sum()), 1)
     # no product leaves 64 bits
     return scaled // records * UNIT + scaled % records * UNIT // records
 
 
-def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:
+def _score(
+    packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int
+) -> int:
     """Return the score of a pair, or any number between the score and `stop`."""
     # with pairs alone nothing else is given, and the score given nothing is the marginal one
-    score = marginal if order == 2 else max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
+    if order == 2:
+        score = marginal
+    else:
+        score = max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
     for size in range(1, given + 1):
         if score > stop:
             score = min(score, packed.least_of_largest(i, j, size, order - 2, score))

@@ -24,7 +24,9 @@ UNIT = 1024
 
 def _count_ones(_: Any, word: Any) -> Any:
     """Return the number of ones in a word of 64 bits."""
-    return types.int64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+    return types.int64(types.uint64), lambda context, builder, signature, args: builder.ctpop(
+        args[0]
+    )
 
 
 _ones: Any = intrinsic(_count_ones)
@@ -41,7 +43,8 @@ def _joint(bits: Any, planes: Any, mask: Any, rows: int) -> Any:
             one = bits[u] & kept
             # the number of ones in the intersection of three bit rows
             for v in range(u, len(bits)):
-                other, count = bits[v], 0
+                other = bits[v]
+                count = 0
                 for word in range(one.size):
                     count += _ones(one[word] & other[word])
                 found[u, v] += count << plane
@@ -58,7 +61,8 @@ def _stratum(joint: Any, k: Any, m: Any, c: int, d: int, table: Any) -> None:
     The rows of a variable's later states follow its first, and its number of states: k and m are (first, states).
     """
     # the rows of the two states; the first state has none, and its counts are those of any less the others
-    u, v = k[0] + c if c else 0, m[0] + d if d else 0
+    u = k[0] + c if c else 0
+    v = m[0] + d if d else 0
     for a in range(table.shape[0]):
         for b in range(table.shape[1]):
             count = np.int64(joint[a, b, u, v])
@@ -85,7 +89,10 @@ def _departure(table: Any) -> int:
     Each row and column of it adds up to zero, which gives those of the first states.
     """
     # formula: Σ_ab |n n_ab - n_a n_b|, where cells of first states are minus the sums of their rows and columns
-    A, B, total, corner = table.shape[0], table.shape[1], 0, 0
+    A = table.shape[0]
+    B = table.shape[1]
+    total = 0
+    corner = 0
     for a in range(1, A):
         row = 0
         for b in range(1, B):
@@ -201,7 +208,9 @@ class PackedRecords:
         # a set with fewer is met as one that holds some of those given
         for some in combinations(others.tolist(), min(more - within, len(others))):
             strata = product(*(range(self.states[v]) for v in some))
-            joints = [self._beside(i, j, self._all_of(some, states), given + within) for states in strata]
+            joints = [
+                self._beside(i, j, self._all_of(some, states), given + within) for states in strata
+            ]
             _raise(np.stack(joints), self.first, self.states, i, j, top, found)
             if given == 2 and found[np.ix_(places, places)][1:, 1:][apart].min() >= top:
                 break
@@ -226,7 +235,9 @@ class PackedRecords:
             _joint(
                 self.bits,
                 self.planes,
-                mask & self.bits[self.first[i] + a if a else 0] & self.bits[self.first[j] + b if b else 0],
+                mask
+                & self.bits[self.first[i] + a if a else 0]
+                & self.bits[self.first[j] + b if b else 0],
                 rows,
             )
             for a, b in np.ndindex(shape)

@@ -13,7 +13,13 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
-from bayesprivmrf.release.codec import Fields, details_content, domain_content, positions, restored_domain
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    domain_content,
+    positions,
+    restored_domain,
+)
 from bayesprivmrf.release.file import CLIQUES_VERSION
 
 if TYPE_CHECKING:
@@ -117,7 +123,8 @@ class ReleasedGraph(Released):
         for a, b in self.edges:
             joined[place[a]].add(place[b])
             joined[place[b]].add(place[a])
-        found, grown = [], [(v,) for v in range(len(names))]
+        found = []
+        grown = [(v,) for v in range(len(names))]
         for size in range(1, self.order + 1):
             common = [set.intersection(*(joined[v] for v in clique)) for clique in grown]
             kept = zip(grown, common, strict=True)
@@ -148,17 +155,31 @@ class ReleasedGraph(Released):
         if self.pairs is None:
             noisy, needed = (self.details.get(name) for name in ("noisy_distance", "needed"))
             is_clear = noisy is not None and needed is not None and noisy >= needed
-            why = "most blocks have none" if is_clear else "few records could change it"
-            return f"none: {why}" + ("" if noisy is None else f" (noisy distance {noisy}, {needed} needed)")
+            if is_clear:
+                why = "most blocks have none"
+            else:
+                why = "few records could change it"
+            return f"none: {why}" + (
+                "" if noisy is None else f" (noisy distance {noisy}, {needed} needed)"
+            )
         if not self.pairs:
             return "no edges"
         # print ten edges at most
-        shown, hidden = ", ".join(f"{a} - {b}" for a, b in self.edges[:10]), len(self.edges) - 10
-        return f"{shown}, and {hidden} more edges" if hidden > 0 else shown
+        shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:10])
+        hidden = len(self.edges) - 10
+        if hidden > 0:
+            return f"{shown}, and {hidden} more edges"
+        return shown
 
     def _content(self) -> dict[str, Any]:
-        pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]
-        order = {"order": self.order} if self.order > 2 else {}
+        if self.pairs is None:
+            pairs = None
+        else:
+            pairs = [list(pair) for pair in self.pairs]
+        if self.order > 2:
+            order = {"order": self.order}
+        else:
+            order = {}
         return {
             "pairs": pairs,
             "details": details_content(self.details),
@@ -168,7 +189,9 @@ class ReleasedGraph(Released):
 
     @property
     def _version(self) -> int:
-        return CLIQUES_VERSION if self.order > 2 else self.format_version
+        if self.order > 2:
+            return CLIQUES_VERSION
+        return self.format_version
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
@@ -178,10 +201,18 @@ class ReleasedGraph(Released):
         if content["pairs"] is not None:
             read = [positions(pair, size) for pair in content.items("pairs")]
             pairs = tuple((i, j) for i, j in read)
-        order = content.whole("order", 3, 4) if "order" in content else 2
+        if "order" in content:
+            order = content.whole("order", 3, 4)
+        else:
+            order = 2
         # files say so among the settings of the mechanism
         is_chosen = stamp["provenance"].settings.get("threshold") == "gap"
         details = content.mapping("details")
         return cls(
-            domain=domain, pairs=pairs, details=details, order=order, is_threshold_chosen=is_chosen, **stamp
+            domain=domain,
+            pairs=pairs,
+            details=details,
+            order=order,
+            is_threshold_chosen=is_chosen,
+            **stamp,
         )

@@ -87,20 +87,26 @@ def read_records(
     of records for each row, at most 2^27 in all: mechanisms that draw 8-byte numbers per record then need 3 GiB.
     """
     counts = Counts.of(count, domain.variables, 2**27)
-    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])], domain)
+    frame = frame_of(
+        data, [*domain.variables, *([] if counts is None else [counts.column])], domain
+    )
     if counts is None:
         warn_of_counts(data, domain.variables)
 
     def read() -> CodedRecords:
-        rows, units = data, None
+        rows = data
+        units = None
         if counts is not None:
             columns = match_columns(domain.variables, column_names(data, frame))
             eager = in_memory(frame, [*columns.values(), counts.named(data, frame)])
             units = counts.units(eager.to_native(), eager)
             present = np.flatnonzero(units)  # the values in rows without records are not read
-            rows, units = eager[present].to_native(), units[present]
+            rows = eager[present].to_native()
+            units = units[present]
         codes = record_codes(domain, rows, missing=missing, other=other)
-        return _merged(codes, np.ones(len(codes), dtype=np.int64) if units is None else units, domain)
+        return _merged(
+            codes, np.ones(len(codes), dtype=np.int64) if units is None else units, domain
+        )
 
     return guarded("reading", read)
 
@@ -139,7 +145,8 @@ def record_codes(
     [[0, 2], [1, 0]]
     """
     checked_domain(domain)
-    missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
+    missing = declared_codes("missing", domain, missing)
+    other = declared_codes("other", domain, other)
     frame: Any = frame_of(data, domain.variables, domain)
     codings = codings_of(domain, missing, other, data)
 
@@ -206,7 +213,9 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     `distinct_values` explains why looking up each distinct value only once is consistent with this.
     """
     remedy = "read it with read_declaration"
-    rules = instance_of("declaration", declaration, Declaration, "be that of a model file", remedy).rules
+    rules = instance_of(
+        "declaration", declaration, Declaration, "be that of a model file", remedy
+    ).rules
     frame = frame_of(data, rules)
 
     def read() -> pd.DataFrame:
@@ -230,17 +239,27 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
             labels = [*map(_label_by(rule), distinct), rule.missing]
             columns[variable] = np.fromiter(labels, dtype=object, count=len(labels))[positions]
         # as objects: a type inferred from all rows could change single values, a date into a time for instance
-        recoded = pd.DataFrame(columns, index=getattr(eager.to_native(), "index", None), dtype=object)
+        recoded = pd.DataFrame(
+            columns, index=getattr(eager.to_native(), "index", None), dtype=object
+        )
         recoded.attrs[BREAKS] = {v: rule.breaks for v, rule in rules.items() if rule.breaks}
         return recoded
 
-    return guarded("recoding", read, "columns must hold single values: text, numbers, dates or truth values.")
+    return guarded(
+        "recoding", read, "columns must hold single values: text, numbers, dates or truth values."
+    )
 
 
 def _label_by(rule: RecodingRule) -> Callable[[Any], Any]:
     """Return the function from a value to its label, by right-closed bins of finite numbers or by listed values."""
-    groups = [(label,) for label in rule.states] if rule.values is None else rule.values
-    targets = rule.states if rule.values is None else rule.targets
+    if rule.values is None:
+        groups = [(label,) for label in rule.states]
+    else:
+        groups = rule.values
+    if rule.values is None:
+        targets = rule.states
+    else:
+        targets = rule.targets
     known = {}
     if rule.breaks is None:
         known = {label_key(v): t for group, t in zip(groups, targets, strict=True) for v in group}
@@ -253,7 +272,9 @@ def _label_by(rule: RecodingRule) -> Callable[[Any], Any]:
         for key in map(label_key, (value, *_readings(value)) if known else ()):
             if key in known:
                 return known[key]
-        return value if rule.other is None else rule.other
+        if rule.other is None:
+            return value
+        return rule.other
 
     return label_of
 
@@ -264,14 +285,21 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
-    except (TypeError, ValueError, OverflowError):  # a time span of NumPy counts as a real number and is none
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+    ):  # a time span of NumPy counts as a real number and is none
         return None
 
 
 def _readings(value: Any) -> list[Label]:
     """Return the values that a text spells besides itself: an integer, a number, or a truth value."""
     readings: list[Label] = []
-    text = value.strip() if isinstance(value, str) else ""
+    if isinstance(value, str):
+        text = value.strip()
+    else:
+        text = ""
     if text.lower() in {"true", "false"}:
         return [text.lower() == "true"]
     for kind in (int, float) if text else ():  # int first, so that a long code keeps its digits

@@ -58,7 +58,8 @@ class Coding:
         UndeclaredStateError
             A value is missing or undeclared, and no state is declared for it.
         """
-        undeclared, absent = len(self.states), len(self.states) + 1
+        undeclared = len(self.states)
+        absent = len(self.states) + 1
         dtype = series.dtype
         is_boolean = type_name(dtype) == "Boolean"
         is_narrow = type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
@@ -68,9 +69,10 @@ class Coding:
             if is_whole and missing.any():
                 series = series.fill_null(False if is_boolean else 0)
             values = series.to_numpy()
-            codes = (
-                self._from_integers(values, is_boolean=is_boolean) if is_whole else self._from_floats(values)
-            )
+            if is_whole:
+                codes = self._from_integers(values, is_boolean=is_boolean)
+            else:
+                codes = self._from_floats(values)
             codes[missing] = absent
         else:
             positions, distinct = distinct_values(series)
@@ -94,7 +96,8 @@ class Coding:
         targets = {value: code for value, code in targets.items() if -(2**63) <= value < 2**63}
         if not targets:
             return codes
-        low, span = min(targets), max(targets) - min(targets) + 1
+        low = min(targets)
+        span = max(targets) - min(targets) + 1
         if span > 1 << 16:  # a larger lookup table would not fit in the second cache of a core
             return _searched(values.astype(np.int64), np.int64, targets, codes)
         lookup = np.full(span + 1, len(self.states), dtype=self.dtype)
@@ -112,9 +115,9 @@ class Coding:
             if label_fits(label, is_boolean=False) and float(label) == label:  # type: ignore[arg-type]
                 targets[float(label)] = code  # type: ignore[arg-type]
         codes = np.full(values.size, len(self.states), dtype=self.dtype)
-        return (
-            _searched(values.astype(np.float64, copy=False), np.float64, targets, codes) if targets else codes
-        )
+        if targets:
+            return _searched(values.astype(np.float64, copy=False), np.float64, targets, codes)
+        return codes
 
     def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
         """Yield the codes of text, categories, dates and objects; a value that is not hashable is undeclared."""
@@ -134,9 +137,13 @@ def codings_of(
     data: Any = None,
 ) -> list[Coding]:
     """Return the coding of each variable of a domain, in declared order, with the breaks in the data's `attrs`."""
-    missing, other = missing or {}, other or {}
+    missing = missing or {}
+    other = other or {}
     attributes = getattr(data, "attrs", None)
-    binned = attributes.get(BREAKS, {}) if isinstance(attributes, dict) else {}
+    if isinstance(attributes, dict):
+        binned = attributes.get(BREAKS, {})
+    else:
+        binned = {}
     return [
         Coding(
             variable=v,
@@ -153,9 +160,10 @@ def in_memory_codes(
     frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> dict[Variable, np.ndarray]:
     """Return the codes of each declared column of an eager narwhals frame, by variable."""
-    codes = (
-        _polars_text_codes(frame.to_native(), codings, columns) if frame.implementation.is_polars() else {}
-    )
+    if frame.implementation.is_polars():
+        codes = _polars_text_codes(frame.to_native(), codings, columns)
+    else:
+        codes = {}
     for coding in codings:
         if coding.variable not in codes:
             codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
@@ -168,23 +176,38 @@ def _polars_text_codes(
     """Return the codes of text columns of a Polars frame, from one query that Polars runs in parallel."""
     import polars as pl
 
-    text = [c for c in codings if native.schema[columns[c.variable]] in (pl.String, pl.Categorical, pl.Enum)]
+    text = [
+        c
+        for c in codings
+        if native.schema[columns[c.variable]] in (pl.String, pl.Categorical, pl.Enum)
+    ]
     expressions = []
     for place, coding in enumerate(text):
-        column, undeclared = pl.col(columns[coding.variable]), len(coding.states)
+        column = pl.col(columns[coding.variable])
+        undeclared = len(coding.states)
         if coding.missing is None and native.get_column(columns[coding.variable]).null_count():
             raise missing_error(coding)
-        code = {label: position for position, label in enumerate(coding.states) if isinstance(label, str)}
-        found, order = column.cast(pl.Enum(list(code)), strict=False).to_physical(), list(range(len(code)))
+        code = {
+            label: position
+            for position, label in enumerate(coding.states)
+            if isinstance(label, str)
+        }
+        found = column.cast(pl.Enum(list(code)), strict=False).to_physical()
+        order = list(range(len(code)))
         if list(code.values()) != order:
             found = found.replace_strict(order, list(code.values()), default=None)
         width = {1: pl.UInt8, 2: pl.UInt16}.get(coding.dtype.itemsize, pl.UInt32)
         found = found.cast(width).fill_null(undeclared if coding.other is None else coding.other)
         if coding.missing is not None:
-            found = pl.when(column.is_null()).then(pl.lit(coding.missing, dtype=width)).otherwise(found)
+            found = (
+                pl.when(column.is_null()).then(pl.lit(coding.missing, dtype=width)).otherwise(found)
+            )
         expressions.append(found.alias(str(place)))
     coded = native.select(expressions)
-    codes = {coding.variable: coded.get_column(str(place)).to_numpy() for place, coding in enumerate(text)}
+    codes = {
+        coding.variable: coded.get_column(str(place)).to_numpy()
+        for place, coding in enumerate(text)
+    }
     for coding in text:
         if codes[coding.variable].size and codes[coding.variable].max() == len(coding.states):
             raise undeclared_error(coding)
@@ -195,9 +218,15 @@ def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]
     """Return checked codes by variable; the variables and codes must be declared."""
     given = {} if codes is None else codes
     instance_of(
-        name, given, Mapping, "be a mapping from variables to codes of their states, or None", "write a dict"
+        name,
+        given,
+        Mapping,
+        "be a mapping from variables to codes of their states, or None",
+        "write a dict",
     )
-    return {v: whole_number(name, code, 0, len(domain.states_of(v)) - 1) for v, code in given.items()}
+    return {
+        v: whole_number(name, code, 0, len(domain.states_of(v)) - 1) for v, code in given.items()
+    }
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
@@ -218,7 +247,8 @@ def missing_error(coding: Coding) -> UndeclaredStateError:
 def undeclared_error(coding: Coding) -> UndeclaredStateError:
     """Return the error for an undeclared value, which does not reveal the value or its number."""
     if coding.breaks:
-        least, most = coding.breaks[0], coding.breaks[-1]
+        least = coding.breaks[0]
+        most = coding.breaks[-1]
         return UndeclaredStateError(
             f"column {coding.variable!r} must hold only finite numbers, which the model file puts into "
             f"{len(coding.breaks) + 1} intervals (the first up to {least:.15g}, the last above {most:.15g}), but has "
@@ -228,8 +258,14 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
     kinds = sorted({type(label).__name__ for label in coding.states})
     # the declaration alone decides on this hint: the type of a column may depend on one person's value
     bins = {"Interval": "pd.cut(column, breaks)", "str": "pd.cut(column, breaks, labels=states)"}
-    cut = bins.get(kinds[0]) if len(kinds) == 1 else None
-    recode = f"recode the column (numbers such as ages into bins: `{cut}`)" if cut else "recode the column"
+    if len(kinds) == 1:
+        cut = bins.get(kinds[0])
+    else:
+        cut = None
+    if cut:
+        recode = f"recode the column (numbers such as ages into bins: `{cut}`)"
+    else:
+        recode = "recode the column"
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "
         f"{' and '.join(kinds)}; text, numbers and truth values are different labels); {recode}, declare the states "
@@ -243,7 +279,9 @@ def type_name(dtype: Any) -> str:
     return type(dtype).__name__
 
 
-def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: np.ndarray) -> np.ndarray:
+def _searched(
+    values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: np.ndarray
+) -> np.ndarray:
     """Return codes of numbers by binary search among the declared ones; other numbers keep their entry in `codes`."""
     declared = np.array(sorted(targets), dtype=kind)
     order = np.array([targets[value] for value in sorted(targets)], dtype=codes.dtype)
@@ -253,7 +291,9 @@ def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: 
 
 def is_missing(series: Any) -> np.ndarray:
     """Return the mask of missing values of an eager narwhals series: null, or NaN in a column of floats."""
-    return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
+    return (
+        series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()
+    ).to_numpy()
 
 
 def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
@@ -269,14 +309,23 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
       are grouped: text and numbers in one group, truth values in another. Within a group, equal values are the same
       label. Every other object is listed separately.
     """
-    native, engine = series.to_native(), series.implementation
+    native = series.to_native()
+    engine = series.implementation
     positions: Any
     distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
-    is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    is_object = (
+        is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    )
     # text that pandas stores as Python strings is hashed as objects are, see `_factorized`
-    is_object = is_object or (engine.is_pandas() and getattr(native.dtype, "storage", None) == "python")
-    if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
+    is_object = is_object or (
+        engine.is_pandas() and getattr(native.dtype, "storage", None) == "python"
+    )
+    if (
+        is_object
+        or not len(series)
+        or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars())
+    ):
         if engine.is_pandas():
             return _distinct_objects(native.to_numpy(dtype=object))
         return _distinct_objects(np.fromiter(series.to_list(), dtype=object, count=len(series)))
@@ -284,34 +333,47 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
         import pandas as pd
 
         is_category = isinstance(native.dtype, pd.CategoricalDtype)
-        positions, distinct = (
-            (native.cat.codes, native.cat.categories) if is_category else pd.factorize(native)
-        )
+        if is_category:
+            positions = native.cat.codes
+            distinct = native.cat.categories
+        else:
+            positions, distinct = pd.factorize(native)
     elif engine.is_pyarrow():
         encoded = native.dictionary_encode().combine_chunks()
-        encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
-        positions, distinct = encoded.indices.fill_null(0), encoded.dictionary
+        if hasattr(encoded, "indices"):
+            encoded = encoded
+        else:
+            encoded = encoded.chunk(0)
+        positions = encoded.indices.fill_null(0)
+        distinct = encoded.dictionary
     else:
         distinct = native.unique().drop_nulls()
         positions = native.replace_strict(distinct, np.arange(len(distinct)), default=-1)
-    labels = distinct.to_list() if engine.is_polars() else distinct.tolist()
+    if engine.is_polars():
+        labels = distinct.to_list()
+    else:
+        labels = distinct.tolist()
     return np.where(is_missing(series), np.intp(-1), np.asarray(positions)), labels
 
 
 def _distinct_objects(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
     import pandas as pd
 
-    positions, distinct = np.full(values.size, -1, dtype=np.intp), []
+    positions = np.full(values.size, -1, dtype=np.intp)
+    distinct = []
     kinds = set(map(type, values))
     for group in filter(None, (kinds & _EXACT, kinds & {bool}, kinds - _EXACT - {bool})):
         rows: Any = slice(None)
         if group != kinds:
-            rows = np.fromiter((type(value) in group for value in values), dtype=bool, count=values.size)
+            rows = np.fromiter(
+                (type(value) in group for value in values), dtype=bool, count=values.size
+            )
         own = values[rows]
         if group <= _EXACT or group <= {bool}:
             places, found = _factorized(own)
         else:
-            places, found = np.where(pd.isna(own), -1, np.arange(own.size)), own
+            places = np.where(pd.isna(own), -1, np.arange(own.size))
+            found = own
         positions[rows] = np.where(places < 0, -1, places + len(distinct))
         distinct.extend(found)
     return positions, distinct

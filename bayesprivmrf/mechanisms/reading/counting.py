@@ -64,12 +64,15 @@ def count_where_the_data_is(
 
     schema = frame.collect_schema()
     # of 64 bits: Polars adds up numbers of 32 bits in 32 bits, and a sum of more rows would wrap around
-    units, refused = nw.lit(1, dtype=nw.Int64), nw.lit(0)
+    units = nw.lit(1, dtype=nw.Int64)
+    refused = nw.lit(0)
     if rows is not None:
         frame, units, refused = rows.of_query(data, frame, list(columns.values()))
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
     parts = []
-    for position, (clique, shape) in enumerate(zip(specification.cliques, specification.shapes, strict=True)):
+    for position, (clique, shape) in enumerate(
+        zip(specification.cliques, specification.shapes, strict=True)
+    ):
         keys = [f"k{axis}" for axis in range(len(clique))]
         own = [nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)]
         own += [units.alias("n"), units.cast(nw.Float64).alias("size"), refused.alias("refused")]
@@ -77,14 +80,21 @@ def count_where_the_data_is(
         sums = (nw.col("n").cast(nw.Int64), nw.col("size"), nw.col("refused").cast(nw.Int64))
         # labels become codes after grouping, when there are as many rows as cells, and not as many as records
         codes = [
-            _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
+            _code_expression(
+                codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]
+            ).alias(key)
             for v, key in zip(clique, keys, strict=True)
         ]
         coded = groups.select(*codes, *sums)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-        cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
+        cell = nw.sum_horizontal(
+            *[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)]
+        )
         # in Spark the minimum needs at least two columns
-        worst = nw.min_horizontal(*keys) if len(keys) > 1 else nw.col(*keys)
+        if len(keys) > 1:
+            worst = nw.min_horizontal(*keys)
+        else:
+            worst = nw.col(*keys)
         cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
         table = nw.lit(position, dtype=nw.Int64).alias("table")
         parts.append(coded.select(cell.alias("cell"), "n", "size", "refused", table))
@@ -95,7 +105,8 @@ def count_where_the_data_is(
         result.get_column(name).to_numpy().astype(np.int64) for name in ("cell", "n", "table")
     )
     if rows is not None:
-        sizes, first = result.get_column("size").to_numpy(), tables == 0
+        sizes = result.get_column("size").to_numpy()
+        first = tables == 0
         # as floats first, because the sum of 64-bit integers may overflow
         are_many = sizes[first].sum() > MOST_RECORDS or counts[first].sum() > MOST_RECORDS
         if result.get_column("refused").to_numpy().any() or are_many:
@@ -103,7 +114,8 @@ def count_where_the_data_is(
     if (cells < 0).any():
         raise _misfit(int(cells.min()), codings)
     sizes = np.diff(specification.offsets)
-    is_inside, remedy = (cells < sizes[tables]).all(), "collect the data, and pass them in memory"
+    is_inside = (cells < sizes[tables]).all()
+    remedy = "collect the data, and pass them in memory"
     given = "one outside from the data's engine"
     require(is_inside, "each record", "be in a cell of its table", given, remedy, error=DataError)
     flat = np.zeros(specification.size, dtype=np.int64)
@@ -111,7 +123,14 @@ def count_where_the_data_is(
     sums = np.bincount(tables, weights=counts, minlength=len(sizes))
     given = "different numbers from the data's engine"
     remedy = "a query must give the same rows each time (no sampling, no unordered limit), or store its result first"
-    require((sums == sums[0]).all(), "each table", "count the same records", given, remedy, error=DataError)
+    require(
+        (sums == sums[0]).all(),
+        "each table",
+        "count the same records",
+        given,
+        remedy,
+        error=DataError,
+    )
     return flat, int(sums[0])
 
 
@@ -132,7 +151,11 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
         other = other_form(label)
         if exact[position] is None and other is not None and label_key(other) not in declared:
             exact[position] = _literal(dtype, other)
-    seen = value.cast(nw.Float64) if dtype.is_float() else value  # otherwise a literal could be rounded
+    # otherwise a literal could be rounded
+    if dtype.is_float():
+        seen = value.cast(nw.Float64)
+    else:
+        seen = value
     hits = [
         (seen == label).cast(nw.Int64) * (states + position)
         for position, label in exact.items()
@@ -144,8 +167,14 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
         one = nw.when(sum_of_hits < 2 * states).then(sum_of_hits - states)
         one = one.otherwise(nw.lit(several, dtype=nw.Int64))
         code = nw.when(sum_of_hits < states).then(code).otherwise(one)
-    is_missing = value.is_null() | value.is_nan() if dtype.is_float() else value.is_null()
-    absent = missing if coding.missing is None else coding.missing
+    if dtype.is_float():
+        is_missing = value.is_null() | value.is_nan()
+    else:
+        is_missing = value.is_null()
+    if coding.missing is None:
+        absent = missing
+    else:
+        absent = coding.missing
     return nw.when(is_missing).then(nw.lit(absent, dtype=nw.Int64)).otherwise(code)
 
 
@@ -157,31 +186,45 @@ def _literal(dtype: Any, label: Label) -> Any:
     """
     kind = type_name(dtype)
     if kind == "Boolean":
-        return label if label_fits(label, is_boolean=True) else None
+        if label_fits(label, is_boolean=True):
+            return label
+        return None
     if dtype.is_numeric():
-        return _number_literal(dtype, label) if label_fits(label, is_boolean=False) else None
+        if label_fits(label, is_boolean=False):
+            return _number_literal(dtype, label)
+        return None
     if kind in {"String", "Categorical", "Enum"}:
         return label if isinstance(label, str) else None
     if kind == "Datetime":
-        fits = isinstance(label, datetime.datetime) and (label.tzinfo is None) == (dtype.time_zone is None)
+        fits = isinstance(label, datetime.datetime) and (label.tzinfo is None) == (
+            dtype.time_zone is None
+        )
         return label if fits else None
     if kind == "Date":
         is_day = isinstance(label, datetime.date) and not isinstance(label, datetime.datetime)
         return label if is_day else None
     times = {"Time": datetime.time, "Duration": datetime.timedelta}
-    return label if kind in times and isinstance(label, times[kind]) else None
+    if kind in times and isinstance(label, times[kind]):
+        return label
+    return None
 
 
 def _number_literal(dtype: Any, label: Any) -> Any:
     if dtype.is_integer():
-        return int(label) if label == int(label) else None
+        if label == int(label):
+            return int(label)
+        return None
     if dtype.is_float():
-        return float(label) if float(label) == label else None
+        if float(label) == label:
+            return float(label)
+        return None
     if isinstance(label, Decimal):
         return label
     ratio = Fraction(label)
     decimal = Decimal(ratio.numerator) / Decimal(ratio.denominator)
-    return decimal if Fraction(decimal) == ratio else None
+    if Fraction(decimal) == ratio:
+        return decimal
+    return None
 
 
 def _misfit(cell: int, codings: list[Coding]) -> DataError:
@@ -191,7 +234,9 @@ def _misfit(cell: int, codings: list[Coding]) -> DataError:
             f"each value of column {codings[place].variable!r} must be one declared state, but in the data's engine "
             "some equal several; check the collation and type of the column, or declare one of the states."
         )
-    return undeclared_error(codings[place]) if kind == 1 else missing_error(codings[place])
+    if kind == 1:
+        return undeclared_error(codings[place])
+    return missing_error(codings[place])
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -272,15 +317,22 @@ def count_tables(
         columns = match_columns(domain.variables, column_names(data, frame))
         if isinstance(frame, nw.LazyFrame):
             return count_where_the_data_is(specification, data, frame, codings, columns, rows)
-        units, counted = None if rows is None else rows.units(data, frame), frame
+        if rows is None:
+            units = None
+        else:
+            units = rows.units(data, frame)
+        counted = frame
         if rows is not None and units is not None and rows.leaves_out_zeros:
             present = np.flatnonzero(units)
-            counted, units = frame[present], units[present]
+            counted = frame[present]
+            units = units[present]
         codes = in_memory_codes(counted, codings, columns)
         flat = np.zeros(specification.size, dtype=np.int64)
         for position, clique in enumerate(specification.cliques):
             start, stop = specification.offsets[position : position + 2]
-            _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
+            _add_bins(
+                [codes[v] for v in clique], specification.shapes[position], flat[start:stop], units
+            )
         return flat, len(counted) if units is None else int(units.sum())
 
     flat, records = guarded("counting", read)
@@ -301,7 +353,10 @@ def _add_bins(
         for more, states in zip(codes[1:], shape[1:], strict=True):
             cells *= states
             cells += more[start : start + chunk]
-        weights = None if units is None else units[start : start + chunk]
+        if units is None:
+            weights = None
+        else:
+            weights = units[start : start + chunk]
         table += np.bincount(cells, weights, minlength=table.size).astype(np.int64, copy=False)
 
 

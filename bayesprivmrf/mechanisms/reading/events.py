@@ -18,7 +18,13 @@ import numpy as np
 from bayesprivmrf.checks import one_of, require, whole_number
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms.reading.coding import is_missing
-from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, match_columns
+from bayesprivmrf.mechanisms.reading.frame import (
+    column_names,
+    frame_of,
+    guarded,
+    in_memory,
+    match_columns,
+)
 from bayesprivmrf.mechanisms.reading.persons import Persons, rank_within
 from bayesprivmrf.mechanisms.reading.positions import DeclaredOrder, positions_of
 from bayesprivmrf.model.domain import Label, Variable, listed, require_name
@@ -98,16 +104,26 @@ def wide_sequences(
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     default = "refuse" if names is None else "skip"
-    treatment = default if gaps is None else one_of("gaps", gaps, GAPS)
-    steps = [f"x{t + 1}" for t in range(length)] if names is None else _column_names(names)
+    if gaps is None:
+        treatment = default
+    else:
+        treatment = one_of("gaps", gaps, GAPS)
+    if names is None:
+        steps = [f"x{t + 1}" for t in range(length)]
+    else:
+        steps = _column_names(names)
     is_named = len(steps) == length and len({str(person), *map(str, steps)}) == length + 1
     must = f"be {length} different names, none of them {person!r}"
     require(is_named, "names", must, len(steps), "write one for each step")
     is_placed = names is not None and treatment != "ignore"
-    declared = None if order is None else DeclaredOrder.of("order", order)
+    if order is None:
+        declared = None
+    else:
+        declared = DeclaredOrder.of("order", order)
     if is_placed:
         declared = declared or DeclaredOrder.of("names", steps)
-        must, seen = f"have one position for each of the {length} `names`", len(declared.places)
+        must = f"have one position for each of the {length} `names`"
+        seen = len(declared.places)
         require(seen == length, "order", must, seen, "list the positions in the order of `names`")
 
     def read() -> Any:
@@ -120,7 +136,10 @@ def wide_sequences(
         place[numbers[first]] = np.arange(first.size)
         if units is not None:
             # steps since the first position, or since the person's first event
-            since = units if is_placed else _apart(units[first][place[numbers]], units)
+            if is_placed:
+                since = units
+            else:
+                since = _apart(units[first][place[numbers]], units)
             ranks = _whole_steps(since, length)
         must = f"have at most {length} events, the declared `length`"
         remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
@@ -137,7 +156,10 @@ def wide_sequences(
             column = np.full(first.size, None, dtype=object)
             column[place[numbers[own]]] = states[own]
             cells[name] = column.tolist()
-        series = [nw.new_series(name, own, kind, backend=frame.implementation) for name, own in cells.items()]
+        series = [
+            nw.new_series(name, own, kind, backend=frame.implementation)
+            for name, own in cells.items()
+        ]
         return nw.to_native(nw.maybe_reset_index(frame[first, [0]].with_columns(*series)))
 
     return guarded("reading", read)
@@ -196,7 +218,10 @@ def transition_rows(
     must = f"be two different names, neither of them {person!r}"
     require(is_named, "names", must, ends, "write ('from', 'to')")
     treatment = one_of("gaps", gaps, GAPS)
-    declared = None if order is None else DeclaredOrder.of("order", order)
+    if order is None:
+        declared = None
+    else:
+        declared = DeclaredOrder.of("order", order)
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
@@ -258,7 +283,9 @@ def _in_order(
         remedy = "correct them; give an unknown state a label of its own, and keep its event"
         if name == position:
             remedy = "correct them, or drop the events that have none"
-        require(is_whole, f"column {name!r}", "hold no missing value", "one", remedy, error=DataError)
+        require(
+            is_whole, f"column {name!r}", "hold no missing value", "one", remedy, error=DataError
+        )
     positions = positions_of(frame.get_column(frame.columns[1]), position, order)
     # a stable sort: in another one the rows of others would decide the order of ties
     rows = np.argsort(positions.keys, kind="stable")
@@ -280,9 +307,7 @@ def _in_order(
     require(is_apart, what, must, "closer ones", remedy, error=DataError)
     is_close = gaps == "skip" or bool((apart == 1).all())
     must = "have no gap"
-    remedy = (
-        'pass gaps="skip", which makes no step across it, or gaps="ignore" if positions only sort the events'
-    )
+    remedy = 'pass gaps="skip", which makes no step across it, or gaps="ignore" if positions only sort the events'
     require(is_close, what, must, "one", remedy, error=DataError)
     return frame, numbers, units
 
@@ -300,7 +325,14 @@ def _whole_steps(since: np.ndarray, length: int) -> IntArray:
     # differences of huge numbers may wrap around to negative ones
     is_whole = bool(((steps == capped) & (steps >= 0)).all())
     remedy = 'pass gaps="ignore", or round them'
-    require(is_whole, "the positions of a person", "be whole steps apart", "others", remedy, error=DataError)
+    require(
+        is_whole,
+        "the positions of a person",
+        "be whole steps apart",
+        "others",
+        remedy,
+        error=DataError,
+    )
     return steps
 
 

@@ -21,7 +21,9 @@ from bayesprivmrf.readers.text_files import repeated_error
 
 
 def guarded[T](
-    doing: str, read: Callable[[], T], remedy: str = "run the query behind the frame by itself to see it."
+    doing: str,
+    read: Callable[[], T],
+    remedy: str = "run the query behind the frame by itself to see it.",
 ) -> T:
     """Return the result of a function that reads data, and withhold the error messages of the data's engine.
 
@@ -72,7 +74,9 @@ def opened(data: Any, whole: Collection[Hashable] = ()) -> Any:
 
     def read() -> Any:
         is_folder = os.path.isdir(data)
-        return folder_dataset(data, whole) if is_folder else pyarrow.dataset.dataset(data, format="parquet")
+        if is_folder:
+            return folder_dataset(data, whole)
+        return pyarrow.dataset.dataset(data, format="parquet")
 
     return guarded("opening", read, "check that the path leads to Parquet files.")
 
@@ -82,7 +86,9 @@ def is_dataset(data: Any) -> bool:
     return any(one.__module__ == "pyarrow._dataset" for one in type(data).__mro__)
 
 
-def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Domain | None = None) -> Any:
+def frame_of(
+    data: Any, wanted: Collection[Hashable] | None = None, domain: Domain | None = None
+) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they have no context.
 
     From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all. In a
@@ -90,13 +96,23 @@ def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Doma
     """
     import narwhals.stable.v2 as nw
 
-    named = () if domain is None else zip(domain.variables, domain.states, strict=True)
+    if domain is None:
+        named = ()
+    else:
+        named = zip(domain.variables, domain.states, strict=True)
     whole = [variable for variable, states in named if all(type(label) is int for label in states)]
     is_repeated = False
     data = opened(data, whole)
     if is_dataset(data):
-        among = None if wanted is None else set(map(str, wanted))
-        guarded("opening", lambda: require_alike(data, wanted), "check that it leads to whole Parquet files.")
+        if wanted is None:
+            among = None
+        else:
+            among = set(map(str, wanted))
+        guarded(
+            "opening",
+            lambda: require_alike(data, wanted),
+            "check that it leads to whole Parquet files.",
+        )
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
     is_dask = type(data).__module__.partition(".")[0] == "dask"
@@ -112,11 +128,15 @@ def frame_of(data: Any, wanted: Collection[Hashable] | None = None, domain: Doma
     if is_repeated:
         raise repeated_error()
     must = "be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet"
-    seen, remedy = type(data).__name__, "pandas.DataFrame(...) makes one"
+    seen = type(data).__name__
+    remedy = "pandas.DataFrame(...) makes one"
     if isinstance(data, str | os.PathLike):
         is_file = os.path.exists(data)
         seen += ", a path to another file" if is_file else ", a path where no file is"
-        remedy = "pandas.read_csv(path) reads a CSV file" if is_file else "correct the path"
+        if is_file:
+            remedy = "pandas.read_csv(path) reads a CSV file"
+        else:
+            remedy = "correct the path"
     raise DataError(f"`data` must {must}, got {seen}; {remedy}.")
 
 
@@ -124,20 +144,29 @@ def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
     """Return an eager narwhals frame unchanged, or the given columns of a lazy frame, collected."""
     import narwhals.stable.v2 as nw
 
-    return frame.select(list(columns)).collect() if isinstance(frame, nw.LazyFrame) else frame
+    if isinstance(frame, nw.LazyFrame):
+        return frame.select(list(columns)).collect()
+    return frame
 
 
 def column_names(data: Any, frame: Any) -> list[Any]:
     """Return the column names of the original frame; those of pandas may be integers, or repeat."""
     import narwhals.stable.v2 as nw
 
-    native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
+    if isinstance(frame, nw.DataFrame):
+        native_columns = getattr(data, "columns", None)
+    else:
+        native_columns = None
     if native_columns is None:
         return frame.collect_schema().names()
-    return list(native_columns) if frame.implementation.is_pandas_like() else list(frame.columns)
+    if frame.implementation.is_pandas_like():
+        return list(native_columns)
+    return list(frame.columns)
 
 
-def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) -> dict[Variable, Any]:
+def match_columns(
+    variables: Sequence[Variable], columns: Iterable[Hashable]
+) -> dict[Variable, Any]:
     """Return the column of each variable: the column of that name, or else the column named ``str(name)``.
 
     Raises
@@ -148,7 +177,9 @@ def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) ->
     named = {label_key(column): column for column in columns}
     found: dict[Variable, Any] = {}
     for variable in variables:
-        key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
+        key = next(
+            (key for key in (label_key(variable), label_key(str(variable))) if key in named), None
+        )
         if key is None:
             raise DataError(
                 f"the data must have a column for each variable, but none is named {variable!r}; "
@@ -222,7 +253,9 @@ class Counts:
         cls, count: Hashable | None, variables: tuple[Variable, ...], most: int = MOST_RECORDS
     ) -> Counts | None:
         """Return the column named by the argument `count` of a caller, or None if it is None."""
-        return None if count is None else cls(column=count, variables=variables, most=most)
+        if count is None:
+            return None
+        return cls(column=count, variables=variables, most=most)
 
     def units(self, data: Any, frame: Any) -> IntArray:
         """Return the number of records for each row of an eager frame, shape (rows,).
@@ -234,7 +267,10 @@ class Counts:
         """
         series = frame.get_column(self.named(data, frame))
         missing = is_missing(series).any()
-        values = [] if missing else [self._whole(value) for value in series.to_list()]
+        if missing:
+            values = []
+        else:
+            values = [self._whole(value) for value in series.to_list()]
         if missing or sum(values) > self.most:
             raise self.error()
         return np.array(values, dtype=np.int64)
@@ -256,7 +292,10 @@ class Counts:
     def named(self, data: Any, frame: Any) -> Any:
         """Return the name of the column as the frame spells it."""
         return named_column(
-            self.column, column_names(data, frame), "has the number of records for each row", "count"
+            self.column,
+            column_names(data, frame),
+            "has the number of records for each row",
+            "count",
         )
 
     def _whole(self, value: Any) -> int:
@@ -284,7 +323,10 @@ def warn_of_counts(data: Any, variables: Iterable[Variable]) -> None:
     usual = {"freq", "frequency", "count", "counts", "n"}  # names in R, SPSS and other programs
     declared = set(map(str, variables))
     data = opened(data)
-    names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
+    if is_dataset(data):
+        names = data.schema.names
+    else:
+        names = map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in usual and name not in declared]
     if found:
         warning = DeclarationWarning(

@@ -88,7 +88,9 @@ class Persons:
         # new columns: the person of a row, and three counts, of equal rows, of all rows and of different rows of the
         # person. Their names differ from all given ones in every engine, of which many ignore the case of letters:
         # a variable of the same name would be read in place of the count, and the limit on rows would not hold.
-        taken = max((len(str(c)) for c in columns if str(c).lower().startswith("bayesprivmrf")), default=0)
+        taken = max(
+            (len(str(c)) for c in columns if str(c).lower().startswith("bayesprivmrf")), default=0
+        )
         new = ("person", "alike", "rows", "kinds")
         who, alike, rows, kinds = (f"bayesprivmrf {name}".ljust(taken + 1, "_") for name in new)
         groups = frame.select(nw.col(column).alias(who), *[nw.col(each) for each in set(columns)])
@@ -125,11 +127,14 @@ class Persons:
 
         remedy = "sort it by person and by the position of events, and collect it"
         must = "be in memory, because the order of events matters"
-        require(not isinstance(frame, nw.LazyFrame), "data", must, "a query", remedy, error=DataError)
+        require(
+            not isinstance(frame, nw.LazyFrame), "data", must, "a query", remedy, error=DataError
+        )
         series = frame.get_column(self._named(data, frame))
         what = f"column {self.column!r}"
         remedy = "drop the rows without a person, or give each a name of its own"
-        is_whole, must = not is_missing(series).any(), "identify a person in each row"
+        is_whole = not is_missing(series).any()
+        must = "identify a person in each row"
         require(is_whole, what, must, "a missing value", remedy, error=DataError)
         # Equal numbers for rows of one person, different ones for different persons. Both directions matter: a
         # person with two numbers has twice as many counted rows, and if two persons share a number, one of them

@@ -69,13 +69,17 @@ def exact_value(value: Any) -> Any:
     if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:
         return None
     is_zoned = isinstance(value, datetime) and value.utcoffset() is not None
-    return value.astimezone(UTC) if is_zoned else value
+    if is_zoned:
+        return value.astimezone(UTC)
+    return value
 
 
 def _pandas_name(value: Any) -> str:
     """Return the name of a class of pandas, which may not be imported; empty for other classes."""
     kind = type(value)
-    return kind.__name__ if kind.__module__.partition(".")[0] == "pandas" else ""
+    if kind.__module__.partition(".")[0] == "pandas":
+        return kind.__name__
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,9 @@ class DeclaredOrder:
         ArgumentError
             The list is no sequence, is empty, repeats a position, or holds a value without an exact equality.
         """
-        values = [exact_value(value) for value in listed(f"`{argument}`", order, error=ArgumentError)]
+        values = [
+            exact_value(value) for value in listed(f"`{argument}`", order, error=ArgumentError)
+        ]
         is_exact = all(value is not None for value in values)
         must = "hold positions: text, numbers, dates or periods"
         remedy = "write them as the data have them, as order=[...]"
@@ -138,7 +144,10 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     if order is None and type_name(dtype) not in {"Int128", "UInt128"}:
         if dtype.is_integer():
             values = series.to_numpy()
-            values = values if values.dtype.kind == "u" else values.astype(np.int64)
+            if values.dtype.kind == "u":
+                values = values
+            else:
+                values = values.astype(np.int64)
             return Positions(keys=values, steps=values)
         # exact for the narrower types; infinity is no position and is refused below
         if dtype.is_float() and np.isfinite(values := series.to_numpy().astype(np.float64)).all():
@@ -146,7 +155,10 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
         if dtype.is_temporal():
             # Python's times of a day are coarser than those of Polars
             is_polars = series.implementation.is_polars()
-            values = series.to_native().to_physical().to_numpy() if is_polars else series.to_numpy()
+            if is_polars:
+                values = series.to_native().to_physical().to_numpy()
+            else:
+                values = series.to_numpy()
             if values.dtype.kind in "imM":
                 return Positions(keys=values.astype(np.int64), steps=None)
     rows, distinct = distinct_values(series)
@@ -168,7 +180,10 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
         "pass the positions in their order as order=[...], or convert the column to numbers, to dates or to an "
         "ordered category"
     )
-    seen = "text or another kind of value" if None in kinds else "values of several kinds"
+    if None in kinds:
+        seen = "text or another kind of value"
+    else:
+        seen = "values of several kinds"
     must = f"hold positions that have an order, all of one kind ({_KINDS})"
     require(len(kinds) < 2 and None not in kinds, what, must, seen, remedy, error=DataError)
     # dense ranks: equal values, such as 1 and 1.0, share a key
@@ -204,14 +219,21 @@ def _category_codes(series: Any) -> IntArray | None:
     native = series.to_native()
     if series.implementation.is_pandas_like():
         is_ordered = bool(getattr(native.dtype, "ordered", False))
-        return native.cat.codes.to_numpy().astype(np.int64) if is_ordered else None
+        if is_ordered:
+            return native.cat.codes.to_numpy().astype(np.int64)
+        return None
     if series.implementation.is_polars() and type_name(series.dtype) == "Enum":
         return native.to_physical().to_numpy().astype(np.int64)
     if series.implementation.is_pyarrow() and getattr(native.type, "ordered", False):
         parts = native.chunks
         is_one = all(part.dictionary.equals(parts[0].dictionary) for part in parts)
-        codes = [part.indices.to_numpy(zero_copy_only=False) for part in parts] if is_one else None
-        return None if codes is None else np.concatenate([np.zeros(0, np.int64), *codes]).astype(np.int64)
+        if is_one:
+            codes = [part.indices.to_numpy(zero_copy_only=False) for part in parts]
+        else:
+            codes = None
+        if codes is None:
+            return None
+        return np.concatenate([np.zeros(0, np.int64), *codes]).astype(np.int64)
     return None
 
 
@@ -227,7 +249,9 @@ def _comparable(value: Any) -> tuple[Any, Any]:
         case Decimal() if value.is_finite() and abs(value.adjusted()) <= _DIGITS:
             return "number", int(value) if value == value.to_integral_value() else Fraction(value)
         case datetime():
-            return ("moment" if value.utcoffset() is not None else "time of a clock and a calendar"), value
+            return (
+                "moment" if value.utcoffset() is not None else "time of a clock and a calendar"
+            ), value
         case date():
             return "date", value
         case timedelta():

@@ -90,7 +90,9 @@ type SelectMeasurePlan = LearningPlan[RoundsPlan | CouplingsByMeasurement]
 @final
 @dataclass(frozen=True, kw_only=True)
 class SelectMeasure(
-    LearningMechanism[RoundsPlan | CouplingsByMeasurement, LearnedIsing | LearnedPairwise | LearnedPotentials]
+    LearningMechanism[
+        RoundsPlan | CouplingsByMeasurement, LearnedIsing | LearnedPairwise | LearnedPotentials
+    ]
 ):
     r"""Learn a model by choosing the most informative tables, and measuring only those.
 
@@ -187,7 +189,10 @@ class SelectMeasure(
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the requested form, as numbers and text."""
-        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
+        if self.degree is None:
+            own = {"degree", "measure"}
+        else:
+            own = {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
     def _twin(self) -> SelectMeasure:
@@ -204,7 +209,8 @@ class SelectMeasure(
     def _one_choice(self, plan: LearningPlan[Any], degree: float) -> CouplingsByMeasurement:
         specification = plan.specification
         cards = specification.cardinalities
-        variables, is_binary = len(cards), all(k == 2 for k in cards)
+        variables = len(cards)
+        is_binary = all(k == 2 for k in cards)
         free = np.array(cards) > 1
         # ascending pairs of variables with several states
         candidates = np.argwhere(np.triu(eligible_pairs(specification) & free & free[:, None]))
@@ -244,14 +250,23 @@ class SelectMeasure(
         chooses = count < len(candidates) and chosen_noise < all_of_them**2 / (1 - ONE_WAY_SHARE)
         count = count if chooses else len(candidates)
         single = ONE_WAY_SHARE * rho
-        choice = SELECTION_SHARE * rho if chooses else 0.0
+        if chooses:
+            choice = SELECTION_SHARE * rho
+        else:
+            choice = 0.0
         rest = math.nextafter(float(Fraction(rho) - Fraction(single) - Fraction(choice)), 0.0)
-        (one_way,) = discrete_gaussian_laws([1.0], single, singles_sensitivity(cards, form, self.adjacency))
+        (one_way,) = discrete_gaussian_laws(
+            [1.0], single, singles_sensitivity(cards, form, self.adjacency)
+        )
         sensitivity = pairs_sensitivity(len(cards), count, form, self.adjacency)
         (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
-        must, remedy = "give noise that a float can represent", "choose a smaller budget"
+        must = "give noise that a float can represent"
+        remedy = "choose a smaller budget"
         require(min(one_way.variance, two_way.variance) > 0, "rho", must, self.rho, remedy)
-        scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
+        if chooses:
+            scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True)
+        else:
+            scale = None
         return MeasurementPlan(
             cardinalities=cards,
             form=form,
@@ -265,14 +280,25 @@ class SelectMeasure(
     def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
         if isinstance(plan.map, RoundsPlan):
             return round_outlays(plan.map, total)
-        measured, rho, moved = plan.map.plan, plan.learning, score_range(self.adjacency)
-        pairs, choosing = measured.count, measured.selection_scale
-        alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
-        cards, form = measured.cardinalities, measured.form
+        measured = plan.map.plan
+        rho = plan.learning
+        moved = score_range(self.adjacency)
+        pairs = measured.count
+        choosing = measured.selection_scale
+        alone = ONE_WAY_SHARE * rho
+        if choosing is None:
+            choice = 0.0
+        else:
+            choice = SELECTION_SHARE * rho
+        cards = measured.cardinalities
+        form = measured.form
         singles = singles_sensitivity(cards, form, self.adjacency)
         doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
-        steps, copies = self._total_outlay(plan), round(singles**2)
-        steps.append(noisy_sums("each variable by itself", alone, len(cards), measured.one_way, copies))
+        steps = self._total_outlay(plan)
+        copies = round(singles**2)
+        steps.append(
+            noisy_sums("each variable by itself", alone, len(cards), measured.one_way, copies)
+        )
         if choosing is not None:
             steps.append(
                 Outlay(
@@ -284,9 +310,16 @@ class SelectMeasure(
                     smallest_coupling=None if total is None else smallest_chosen(measured, total),
                 )
             )
-        step, rest = "all pairs" if choosing is None else "these pairs", rho - alone - choice
+        if choosing is None:
+            step = "all pairs"
+        else:
+            step = "these pairs"
+        rest = rho - alone - choice
         copies = round(doubles**2)
-        smallest = None if total is None else smallest_measured(measured, total)
+        if total is None:
+            smallest = None
+        else:
+            smallest = smallest_measured(measured, total)
         return [*steps, noisy_sums(step, rest, pairs, measured.two_way, copies, smallest)]
 
     def _warning(
@@ -296,7 +329,10 @@ class SelectMeasure(
         total = max(fitted.total, 1.0)
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
-        also = f", and none of {measured.count} pairs stands out from it" if kept_none and is_noise else ""
+        if kept_none and is_noise:
+            also = f", and none of {measured.count} pairs stands out from it"
+        else:
+            also = ""
         if hides := fitted.signal.details.get(HIDDEN_BY_NOISE):
             also += f"; it hides {hides}, so that no number of the model can be trusted"
         if stands_in := fitted.fit.details.get(FALLBACK):
@@ -308,21 +344,35 @@ class SelectMeasure(
     ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
         domain = plan.specification.domain
         if isinstance(plan.map, RoundsPlan):
-            known = exact.records if plan.is_total_public else None
-            kind = WideRounds if plan.map.is_wide else Rounds
-            run = kind(plan=plan.map, source=source, codes=exact.codes, counts=exact.counts, total=known)
+            if plan.is_total_public:
+                known = exact.records
+            else:
+                known = None
+            if plan.map.is_wide:
+                kind = WideRounds
+            else:
+                kind = Rounds
+            run = kind(
+                plan=plan.map, source=source, codes=exact.codes, counts=exact.counts, total=known
+            )
             run.run()
             message = warning_of(run, domain)
-            release: LearnedIsing | LearnedPairwise | LearnedPotentials = release_of(run, domain, stamp)
+            release: LearnedIsing | LearnedPairwise | LearnedPotentials = release_of(
+                run, domain, stamp
+            )
         else:
-            total, fitter = self._total(plan, exact, source), plan.map
+            total = self._total(plan, exact, source)
+            fitter = plan.map
             assert total is not None
             measured = select_and_measure(exact.codes, exact.counts, total, fitter.plan, source)
             # from here on, only released numbers are read
             fitted = fitter.fit(measured, total)
             message = self._warning(plan, fitter.plan, fitted)
             noise = plan.total_noise
-            kind = LearnedIsing if all(k == 2 for k in domain.cardinalities) else LearnedPairwise
+            if all(k == 2 for k in domain.cardinalities):
+                kind = LearnedIsing
+            else:
+                kind = LearnedPairwise
             release = kind(
                 domain=domain,
                 total=fitted.total,

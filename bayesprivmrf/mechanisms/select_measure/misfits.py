@@ -55,7 +55,9 @@ def _misfits(
     """Write the L1 distances of the tables of pairs from expected counts, which begin at `first`."""
     for place in range(len(pairs)):
         u, v = pairs[place]
-        one, other, width = columns[u], columns[v], np.uint64(states[v])
+        one = columns[u]
+        other = columns[v]
+        width = np.uint64(states[v])
         table = np.zeros(states[u] * states[v], dtype=np.int64)
         for row in range(one.size):
             # unsigned, so that no index is checked
@@ -85,7 +87,8 @@ def independent_misfits(
     Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as in `expected_counts`.
     """
     # columns are contiguous, so that they are not copied for each variable
-    codes, states = np.asfortranarray(codes), [len(each) for each in shares]
+    codes = np.asfortranarray(codes)
+    states = [len(each) for each in shares]
     found = np.zeros((len(states), len(states)), dtype=np.int64)
     for u in range(len(states) - 1):
         pairs = [(u, v) for v in range(u + 1, len(states))]
@@ -118,12 +121,15 @@ def pair_misfits(
     if not len(pairs):
         return found
     where = np.array(pairs, dtype=np.int64)
-    flat, sizes = np.concatenate(expected), np.array([each.size for each in expected])
-    first, kinds = np.cumsum(sizes) - sizes, np.array(states, dtype=np.int64)
+    flat = np.concatenate(expected)
+    sizes = np.array([each.size for each in expected])
+    first = np.cumsum(sizes) - sizes
+    kinds = np.array(states, dtype=np.int64)
     columns = np.ascontiguousarray(codes.T)
 
     def part(block: IntArray) -> None:
-        begin, end = block[0], block[-1] + 1
+        begin = block[0]
+        end = block[-1] + 1
         _misfits(columns, counts, kinds, where[begin:end], flat, first[begin:end], found[begin:end])
 
     with one_blas_thread() as threads, ThreadPoolExecutor(threads) as pool:
@@ -165,7 +171,9 @@ def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
 @njit(nogil=True, cache=True)
 def _forest(ends: Any, parts: Any) -> Any:
     """Return the mask of edges that close no cycle, when added in turn; a union-find with path halving."""
-    above, found, left = np.arange(parts), np.zeros(len(ends), dtype=np.bool_), parts - 1
+    above = np.arange(parts)
+    found = np.zeros(len(ends), dtype=np.bool_)
+    left = parts - 1
     for place in range(len(ends)):
         u, v = ends[place]
         while above[u] != u:

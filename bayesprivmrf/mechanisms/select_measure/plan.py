@@ -102,7 +102,9 @@ class RoundsPlan:
     @property
     def most_tables(self) -> int:
         """Largest number of tables of a round that is known in advance; for many variables, of the first round."""
-        return len(self.free) - 1 if self.is_wide else len(self.candidates(self.declared, ()))
+        if self.is_wide:
+            return len(self.free) - 1
+        return len(self.candidates(self.declared, ()))
 
     @property
     def largest_change(self) -> float:
@@ -123,7 +125,9 @@ class RoundsPlan:
         if self.workload is not None:
             found = [tuple(v for v in scope if v in free) for scope in self.workload]
             return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
-        allowed = [sorted(free & set(scope)) for scope in ([free] if self.inside is None else self.inside)]
+        allowed = [
+            sorted(free & set(scope)) for scope in ([free] if self.inside is None else self.inside)
+        ]
         pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
         # up to a thousand triples, all are candidates; else those of allowed pairs, of which two are in the model
         if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
@@ -136,22 +140,32 @@ class RoundsPlan:
             closed = {tuple(sorted((a, b, v))) for a, b in pairs for v in linked[a] & linked[b]}
             triples = {triple for triple in closed if set(combinations(triple, 2)) <= pairs}
         found = sorted(pairs) + sorted(triples)
-        return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= self.maximum_cells]
+        return [
+            scope
+            for scope in found
+            if math.prod(cardinalities[v] for v in scope) <= self.maximum_cells
+        ]
 
     @property
     def moved(self) -> int:
         """D, the number of cells of a table that differ by one between neighbors."""
-        return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
+            return 1
+        return 2
 
 
 def round_spending(rho: float) -> tuple[float, float, float]:
     """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
-    counting, choosing = 0.03 * rho, 0.12 * rho
+    counting = 0.03 * rho
+    choosing = 0.12 * rho
     return counting, choosing, (rho - counting - choosing) * (1 - 2.0**-40)
 
 
 def rounds_plan(
-    plan: LearningPlan[Any], adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
+    plan: LearningPlan[Any],
+    adjacency: Adjacency,
+    workload: Iterable[Clique] | None,
+    maximum_cells: int,
 ) -> RoundsPlan:
     """Return the plan of rounds, after a check of the public inputs.
 
@@ -169,10 +183,18 @@ def rounds_plan(
     remedy = "leave those out, so that any pair may be measured, or learn groups of variables apart"
     what = "rounds within declared cliques or a `workload`"
     require(not is_wide, what, must, variables, remedy, error=ModelTooLargeError)
-    singles, most = sum(model.cardinalities), max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
+    singles = sum(model.cardinalities)
+    most = max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
     must = f"be at least the {singles:,} cells of the tables of single variables"
     remedy = "allow more, or merge states"
-    require(singles <= most, "maximum_cells", must, f"{maximum_cells:,}", remedy, error=ModelTooLargeError)
+    require(
+        singles <= most,
+        "maximum_cells",
+        must,
+        f"{maximum_cells:,}",
+        remedy,
+        error=ModelTooLargeError,
+    )
     scopes = None
     if workload is not None:
         found = {tuple(sorted(model.domain.index(v) for v in table)) for table in workload}
@@ -212,7 +234,9 @@ def require_noise(plan: RoundsPlan) -> None:
         The budget is too small or too large. No later step can fail because of the budget, since no round has a
         smaller share or more tables than the ones checked here.
     """
-    counting, choosing, measuring = round_spending(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
+    counting, choosing, measuring = round_spending(
+        min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2
+    )
     free = len(plan.free)
     most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
     try:

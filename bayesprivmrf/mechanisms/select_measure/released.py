@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     """Return the release: the fitted model on the declared states, and all measured tables."""
-    scopes, merging, signal = run.fit.effects.scopes, run.merging, _signal(run)
+    scopes = run.fit.effects.scopes
+    merging = run.merging
+    signal = _signal(run)
     model = ModelSpecification(
         domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
     )
@@ -58,15 +60,22 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
     """Return the text of a warning about the rounds, from public numbers; None if they were interrupted."""
     if interrupted_by() is not None:
         return None
-    said, left_out = [], _left_out(run)
+    said = []
+    left_out = _left_out(run)
     if left_out:
-        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}")
+        names = [
+            "(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out
+        ]
+        said.append(
+            f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}"
+        )
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := _signal(run).details.get(HIDDEN_BY_NOISE):
         said.append(f"the noise hides {hides}, so that no number of the model can be trusted")
-    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
+    if said:
+        return f"{'; '.join(said)}; spend more, or declare fewer variables or states."
+    return None
 
 
 def _signal(run: Rounds) -> Signal:
@@ -84,16 +93,20 @@ def _number_of_records(run: Rounds) -> tuple[float, float]:
 def _left_out(run: Rounds) -> list[Scope]:
     """Return the tables of the workload that do not fit together with the measured ones."""
     inside = [set(scope) for scope in run.fit.effects.scopes]
-    asked, cards = run.plan.workload or (), run.merging.cardinalities
+    asked = run.plan.workload or ()
+    cards = run.merging.cardinalities
     found = {c: tuple(v for v in c if cards[v] > 1) for c in asked}
-    missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
+    missing = {
+        c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)
+    }
     model = [each.scope for each in (*run.measured, *run.singles)]
     return [c for c, kept in missing.items() if not run.size.bears([*model, kept])]
 
 
 def _details(run: Rounds, domain: Domain, signal: Signal) -> dict[str, Any]:
     """Return public numbers about a release, and the names of the states that are merged in the fit."""
-    status, merging = run.fit.status, run.merging
+    status = run.fit.status
+    merging = run.merging
     if run.has_fallen_back and status is not Status.DIVERGED:
         status = Status.STOPPED_EARLY
     left_out = [[str(domain.variables[v]) for v in scope] for scope in _left_out(run)]

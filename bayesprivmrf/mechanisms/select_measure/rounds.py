@@ -130,7 +130,8 @@ class Rounds:
 
     def _spend(self) -> None:
         """Run the rounds and the last fit; a fit that is interrupted becomes the last one."""
-        whole, has_measured = self.filter.left, False
+        whole = self.filter.left
+        has_measured = False
         for self._round_number, share in enumerate(ROUND_SHARES, start=1):
             if interrupted_by() is not None:
                 return
@@ -155,7 +156,10 @@ class Rounds:
         self.merging = Merging.by(plan.declared, self.tables, plan.rules)
         cards = self.merging.cardinalities
         self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
-        last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
+        if self.has_fit and self.fit.effects.cardinalities == cards:
+            last = self.fit
+        else:
+            last = None
         tables = [each.merged(self.merging) for each in self.tables]
         self.fit = fit_tables(cards, tables, last, total=self.total, iterations=0)
 
@@ -169,13 +173,16 @@ class Rounds:
         self.unmeasured.groups = self.merging.groups
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
-        self.fit, self.has_fit = self._first_fit(), True
+        self.fit = self._first_fit()
+        self.has_fit = True
 
     def _count_singles(self) -> None:
         """Count each variable separately, with its declared states; no later step counts it again."""
         for v in self.plan.free:
             if (v,) not in self._kept:
-                exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
+                exact = np.bincount(
+                    self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v]
+                )
                 self._kept[v,] = exact.astype(np.int64)
 
     def _first_fit(self) -> RoundFit:
@@ -210,19 +217,27 @@ class Rounds:
         counting, choosing, measuring = round_spending(rho)
         number = self._how_many(scopes, misfits, cells, counting, measuring)
         allowed = allowance(cells, tables_noise(self.plan, measuring, max(number, 1)), 1.0)
-        chosen = self._choose(scopes, misfits - allowed, number, choosing) if number > 0 else []
+        if number > 0:
+            chosen = self._choose(scopes, misfits - allowed, number, choosing)
+        else:
+            chosen = []
         if not chosen:  # nothing stands out, or none of it fits
             if not self.plan.is_wide:
-                allowed = allowance(cells, tables_noise(self.plan, measuring, 1), 1.5) + self._of_noise(
-                    scopes
-                )
+                allowed = allowance(
+                    cells, tables_noise(self.plan, measuring, 1), 1.5
+                ) + self._of_noise(scopes)
                 largest, deviation = self._largest
                 bounds = allowed + largest + ONE_SIDED * deviation
                 self.unmeasured.keep(self.fit, scopes, bounds / STEPS)
             return False
         is_last = self._round_number == len(ROUND_SHARES)
-        rho_of_tables = self.filter.left if is_last else measuring
-        self._measured([*chosen, *self._again(len(chosen), rho_of_tables)], rho_of_tables, self.measured)
+        if is_last:
+            rho_of_tables = self.filter.left
+        else:
+            rho_of_tables = measuring
+        self._measured(
+            [*chosen, *self._again(len(chosen), rho_of_tables)], rho_of_tables, self.measured
+        )
         self.tables_by_round.append(len(chosen))
         if self._last_choice is not None and not self.plan.is_wide:
             # the bounds of the last choice, against the model before the tables of this round
@@ -241,7 +256,9 @@ class Rounds:
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return the misfit of each table to the model: sensitive."""
-        expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
+        expected = [
+            expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)
+        ]
         found = [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)]
         return np.array(found, dtype=np.int64)
 
@@ -250,9 +267,12 @@ class Rounds:
         found = self.plan.candidates(self.merging.cardinalities, model)
         if self.plan.workload is None and self._round_number == 1:
             found = [c for c in found if len(c) == 2]
-        inside, taken = [set(scope) for scope in self.fit.effects.scopes], self.size.share(model)
+        inside = [set(scope) for scope in self.fit.effects.scopes]
+        taken = self.size.share(model)
         self._most_size = taken + SIZE_SHARES[self._round_number - 1] * max(1 - taken, 0.0)
-        return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
+        return [
+            c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])
+        ]
 
     def _bears(self, scopes: Sequence[Scope]) -> bool:
         """Return True if a model of these scopes is within the size limit of this round."""
@@ -290,7 +310,12 @@ class Rounds:
         return self._kept[scope]
 
     def _how_many(
-        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, counting: float, measuring: float
+        self,
+        scopes: list[Scope],
+        misfits: IntArray,
+        cells: IntArray,
+        counting: float,
+        measuring: float,
     ) -> int:
         """Return how many tables stand out: the largest number whose order statistic is above zero with noise.
 
@@ -299,10 +324,14 @@ class Rounds:
         numbers of noise alone exceed three deviations in at most 0.00135 K of cases. Later, an extra table costs less
         than a missed one.
         """
-        ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
+        ends = self._ends(scopes)
+        beyond = misfits - self._of_noise(scopes)
         numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
         allowances = [allowance(cells, tables_noise(self.plan, measuring, k), 1.5) for k in numbers]
-        exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
+        exact = [
+            int(basis_scores(beyond - a, ends)[-k])
+            for k, a in zip(numbers, allowances, strict=True)
+        ]
         law = counting_noise(self.plan, counting, len(numbers))
         self.filter.charge(counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
@@ -315,7 +344,9 @@ class Rounds:
         """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
         return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
 
-    def _choose(self, scopes: list[Scope], scores: IntArray, number: int, choosing: float) -> list[Scope]:
+    def _choose(
+        self, scopes: list[Scope], scores: IntArray, number: int, choosing: float
+    ) -> list[Scope]:
         """Return tables, chosen in turn; a table that does not fit with earlier ones is dropped."""
         chosen: list[Scope] = []
         self._last_choice = None
@@ -324,7 +355,8 @@ class Rounds:
         if number >= len(everything) and self._bears([*model, *everything]):
             return everything
         scale = choice_scale(self.plan, choosing / number)
-        eligible, is_across = np.ones(len(scopes), dtype=bool), self._ends(scopes)[:, 0] >= 0
+        eligible = np.ones(len(scopes), dtype=bool)
+        is_across = self._ends(scopes)[:, 0] >= 0
         for _ in range(number):
             if not eligible.any():
                 break
@@ -346,11 +378,16 @@ class Rounds:
         self._draw(scopes, law, into)
         self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
 
-    def _draw(self, scopes: Sequence[Scope], law: NoiseDistribution, into: list[MeasuredTable]) -> None:
+    def _draw(
+        self, scopes: Sequence[Scope], law: NoiseDistribution, into: list[MeasuredTable]
+    ) -> None:
         """Keep each table as soon as it is drawn."""
         for scope in scopes:
             noisy = self.source.add(self._counts(scope), law)
-            kept = self.again if len(scope) == 1 and into is self.measured else into
+            if len(scope) == 1 and into is self.measured:
+                kept = self.again
+            else:
+                kept = into
             kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:

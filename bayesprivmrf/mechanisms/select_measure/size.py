@@ -73,7 +73,8 @@ class Size:
         self, cardinalities: Sequence[int], declared: Sequence[int], cells: int, memory: int
     ) -> None:
         self._cardinalities, self._declared = tuple(cardinalities), tuple(declared)
-        self._cells, self._memory = cells, memory
+        self._cells = cells
+        self._memory = memory
         self._known: dict[frozenset[Scope], float] = {}
         self._most = max(
             _ratio(2 * math.prod(cardinalities), cells), _ratio(64 * math.prod(declared), memory)
@@ -85,7 +86,9 @@ class Size:
 
     def share(self, scopes: Sequence[Scope]) -> float:
         """Return the share of the size limit that a model of these scopes takes; above one if it does not fit."""
-        edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
+        edges = frozenset(
+            part for scope in scopes for size in (1, 2) for part in combinations(scope, size)
+        )
         if edges not in self._known:
             layout = Layout.build(self._cardinalities, sorted(edges))
             order = elimination_order(layout.cardinalities, layout.scopes)
@@ -119,11 +122,10 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
     must = f"have tables that fit a model of {limit}"
     remedy = "allow more by `maximum_cells`, declare fewer states, or ask for smaller tables"
     for scope in plan.workload or ():
-        cells, names = math.prod(least[v] for v in scope), ", ".join(str(domain.variables[v]) for v in scope)
+        cells = math.prod(least[v] for v in scope)
+        names = ", ".join(str(domain.variables[v]) for v in scope)
         fits = cells <= plan.maximum_cells and size.bears([*alone, scope])
-        given = (
-            f"one of {len(scope)} variables ({names}), of at least {cells:,} cells however states are merged"
-        )
+        given = f"one of {len(scope)} variables ({names}), of at least {cells:,} cells however states are merged"
         require(fits, "workload", must, given, remedy, error=ModelTooLargeError)
 
 
@@ -142,7 +144,10 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> tuple[list[float], int]
     variables = len(plan.free)
     states = sum(plan.declared[v] for v in plan.free)
     tables = plan.workload or ()
-    pairs = math.comb(variables, 2) if not tables else len(tables)
+    if not tables:
+        pairs = math.comb(variables, 2)
+    else:
+        pairs = len(tables)
     cells_of_tree = states**2 / max(variables, 1)
     model = min(plan.maximum_cells, math.prod(plan.declared))
     width = 1 if max(plan.declared) <= 256 else 2
@@ -152,7 +157,14 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> tuple[list[float], int]
     cell_noise = 16e-6  # seconds for one cell of secure noise
     noise = cell_noise * min(model, 2 * cells_of_tree)
     # typical steps of a fit after a round and of the last fit, and share of the allowed cells in the last model
-    steps_of_fit, steps_of_last, filled = (60, 20, 0.5) if plan.is_wide else (150, 500, 0.05)
+    if plan.is_wide:
+        steps_of_fit = 60
+        steps_of_last = 20
+        filled = 0.5
+    else:
+        steps_of_fit = 150
+        steps_of_last = 500
+        filled = 0.05
     seconds = [states * cell_noise + 20 * counted * variables]
     for number in range(1, len(ROUND_SHARES) + 1):
         if plan.is_wide and number == 1:
@@ -169,7 +181,9 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> tuple[list[float], int]
         share = filled * (number - 1) / (len(ROUND_SHARES) - 1)
         forest = min(cells_of_tree, model)
         cells = forest + share * (model - forest)
-        fitting = steps * _FIT * cells + (_scales(plan, cells) if number == len(ROUND_SHARES) else 0.0)
+        fitting = steps * _FIT * cells + (
+            _scales(plan, cells) if number == len(ROUND_SHARES) else 0.0
+        )
         seconds.append(0.1 + asked + noise + fitting)
     return seconds, int(memory)
 
@@ -187,7 +201,10 @@ def _scales(plan: RoundsPlan, cells: float) -> float:
         return 0.0
     # seconds: one product, of which a search takes 50, one configuration in it, and one entry of d³ in the factors
     configurations = math.prod(plan.declared)
-    each = _FIT * cells if configurations > MOST_CONFIGURATIONS else 1.3e-8 * configurations
+    if configurations > MOST_CONFIGURATIONS:
+        each = _FIT * cells
+    else:
+        each = 1.3e-8 * configurations
     return RENEWALS * ((size + 50) * (3e-5 + each) + 5e-10 * size**3)
 
 
@@ -199,10 +216,15 @@ def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
     ModelTooLargeError
         The forecast is above the limit; the error states the forecast.
     """
-    beside = f" and about {records:,.0f} records" if records else ""
+    if records:
+        beside = f" and about {records:,.0f} records"
+    else:
+        beside = ""
     remedy = "set a smaller `maximum_cells`, or learn groups of variables separately"
     needed = forecast_rounds(plan, records)[1]
-    require_memory(f"rounds over {len(plan.free):,} variables{beside}", needed, remedy, DEFAULT_MEMORY_LIMIT)
+    require_memory(
+        f"rounds over {len(plan.free):,} variables{beside}", needed, remedy, DEFAULT_MEMORY_LIMIT
+    )
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
@@ -212,7 +234,9 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     all variables. With a number of records there is a forecast of time and memory as well, and a release that is too
     large is refused.
     """
-    law, alone, most = singles_noise(plan), SINGLES_SHARE * plan.rho, plan.most_tables
+    law = singles_noise(plan)
+    alone = SINGLES_SHARE * plan.rho
+    most = plan.most_tables
     seconds: Sequence[float | None] = [None] * (len(ROUND_SHARES) + 1)
     memory = None
     if total is not None:
@@ -221,11 +245,17 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     copies = len(plan.free) * plan.moved
     first = noisy_sums("each variable by itself", alone, len(plan.declared), law, copies)
     found = [replace(first, seconds=seconds[0], memory_bytes=memory)]
-    tables, numbers = min(max(len(plan.free) - 1, 1), most), len(numbers_of_tables(most))
+    tables = min(max(len(plan.free) - 1, 1), most)
+    numbers = len(numbers_of_tables(most))
     left = plan.rho - alone
     for number, share in enumerate(ROUND_SHARES, start=1):
         rho = min(share * (plan.rho - alone), left)
-        rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
+        if number == len(ROUND_SHARES):
+            rho = left
+            left = 0.0
+        else:
+            left = left - rho
+            rho = rho
         for_counting, choosing, measuring = round_spending(rho)
         counting = counting_noise(plan, for_counting, numbers)
         scale = choice_scale(plan, choosing / most)

@@ -113,7 +113,9 @@ class Unmeasured:
         found: list[list[float]] = []
         for pair, now in zip(pairs, fit.probabilities(pairs), strict=True):
             misfit, then = self.found[pair]
-            bound = (misfit + _ERROR * error) / (2 * fit.total) + 0.5 * float(np.abs(now - then).sum())
+            bound = (misfit + _ERROR * error) / (2 * fit.total) + 0.5 * float(
+                np.abs(now - then).sum()
+            )
             if bound < 1:  # 1 bounds the total variation of any table
                 found.append([*pair, math.ceil(1e4 * bound) / 1e4])
         return found

@@ -53,17 +53,22 @@ class WideRounds(Rounds):
 
     def _eligible(self) -> list[Scope]:
         """Return pairs across parts, then pairs within them, then triples."""
-        effects, beta = self.fit.effects, self.fit.coordinates
-        cards, plan = self.merging.cardinalities, self.plan
+        effects = self.fit.effects
+        beta = self.fit.coordinates
+        cards = self.merging.cardinalities
+        plan = self.plan
         self.forest = forest = GrowingForest(cards, effects.scopes)
         self._expected.clear()
         left = plan.maximum_cells - forest.cells
         free = [v for v, k in enumerate(cards) if k > 1]
         parts = forest.parts.tolist()
         across = [
-            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= left
+            (u, v)
+            for u, v in combinations(free, 2)
+            if parts[u] != parts[v] and cards[u] * cards[v] <= left
         ]
-        within, costs = [], [cards[u] * cards[v] for u, v in across]
+        within = []
+        costs = [cards[u] * cards[v] for u, v in across]
         reach = min(left, plan.maximum_cells // 64)  # a pair within a part may add this many cells
         for scope, cost, table in forest.near(effects, beta, reach):
             if table.size <= plan.maximum_cells:
@@ -82,23 +87,31 @@ class WideRounds(Rounds):
             self._across_noise = self._single_noise()
         across = [c for c in scopes if c not in self._expected]
         pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
-        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs])
+        found = pair_misfits(
+            self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs]
+        )
         triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
         rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
-        return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
+        return np.concatenate(
+            [self._across[rows, columns], found, np.array(triples, dtype=np.int64)]
+        )
 
     def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
         """Return the effect of noise on misfits; those of pairs across parts stand for all rounds."""
         then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
         return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
-    def _choose(self, scopes: list[Scope], scores: IntArray, number: int, choosing: float) -> list[Scope]:
+    def _choose(
+        self, scopes: list[Scope], scores: IntArray, number: int, choosing: float
+    ) -> list[Scope]:
         """Return tables, several chosen at once; one that does not fit with earlier ones is dropped."""
         place_of = {scope: place for place, scope in enumerate(scopes)}
-        across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
+        across = len(scopes) - len(self._expected)
+        eligible = np.ones(len(scopes), dtype=bool)
         ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
         chosen: list[Scope] = []
-        most, share = math.ceil(number / BATCHES), choosing / number
+        most = math.ceil(number / BATCHES)
+        share = choosing / number
         while number > 0:
             eligible &= self._costs <= self.plan.maximum_cells - self.forest.cells
             eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
@@ -109,7 +122,9 @@ class WideRounds(Rounds):
             rho = share * batch
             scale = selection_scale(self.plan.largest_change, rho, batch, at_once=True)
             self.filter.charge(rho)
-            for place in left[self.source.choose_several(scores[None, left], scale, batch)[0]].tolist():
+            for place in left[
+                self.source.choose_several(scores[None, left], scale, batch)[0]
+            ].tolist():
                 eligible[place] = False
                 if self._takes(scopes[place]):
                     chosen.append(scopes[place])
@@ -117,7 +132,8 @@ class WideRounds(Rounds):
                         eligible[place_of.get(pair, place)] = False
             number -= batch
         # the first chosen tables with which exact inference is still feasible: nearly always all
-        model, kept = self._scopes(), len(chosen)
+        model = self._scopes()
+        kept = len(chosen)
         while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
             kept = kept * 15 // 16
         return chosen[:kept]

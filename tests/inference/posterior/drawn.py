@@ -37,7 +37,9 @@ def with_changes(posterior, releases=None, **arrays):
     """The posterior with other draws, and as if it were of other releases."""
     finished = replace(finished_of(posterior), **arrays)
     evidence = posterior._draws.evidence if releases is None else gather(releases)
-    return replace(posterior, _draws=replace(posterior._draws, evidence=evidence, finished=finished))
+    return replace(
+        posterior, _draws=replace(posterior._draws, evidence=evidence, finished=finished)
+    )
 
 
 def sampled_as(shape, draws=None, **statistics):

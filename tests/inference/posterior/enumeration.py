@@ -37,7 +37,9 @@ def compositions(total: int, parts: int) -> np.ndarray:
         first = np.arange(total + 1)
         return np.stack([first, total - first], axis=1)
     bars = np.array(list(combinations(range(total + parts - 1), parts - 1)), dtype=np.int64)
-    edges = np.hstack([np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), total + parts - 1)])
+    edges = np.hstack(
+        [np.full((len(bars), 1), -1), bars, np.full((len(bars), 1), total + parts - 1)]
+    )
     return np.diff(edges, axis=1) - 1
 
 
@@ -47,7 +49,9 @@ def log_dirichlet_multinomial(tables: np.ndarray, alpha: float) -> np.ndarray:
     return rows + gammaln(total + 1.0) + gammaln(parts * alpha) - gammaln(total + parts * alpha)
 
 
-def exact_posterior(evidence: Evidence, *, alpha: float = 1.0, totals: range | None = None) -> ExactPosterior:
+def exact_posterior(
+    evidence: Evidence, *, alpha: float = 1.0, totals: range | None = None
+) -> ExactPosterior:
     """Sum over all integer tables; `totals` where N is private, its prior in proportion to 1/N.
 
     The noisy tables must be the model's cliques, one each.
@@ -59,7 +63,9 @@ def exact_posterior(evidence: Evidence, *, alpha: float = 1.0, totals: range | N
     assert len(forest.roots) == 1
     root = forest.roots[0]
     assert all(p in (-1, root) for p in forest.parents)
-    sizes = totals if totals is not None else range(round(evidence.total), round(evidence.total) + 1)
+    sizes = (
+        totals if totals is not None else range(round(evidence.total), round(evidence.total) + 1)
+    )
     children = _Children(evidence, forest, alpha, max(sizes))
     parts = [_given_total(evidence, forest, children, alpha, n) for n in sizes]
     prior = -np.log(np.array(sizes, dtype=float)) if totals is not None else np.zeros(1)
@@ -84,13 +90,17 @@ def _log_likelihood(evidence: Evidence, cells: np.ndarray, tables: np.ndarray) -
     """Log density of the noisy counts at flat positions `cells`, for each table, shape (tables,)."""
     laws = np.repeat(np.arange(len(evidence.noise)), np.diff(evidence.offsets))
     residuals = evidence.noisy_counts[cells] - tables
-    return sum(evidence.noise[laws[cell]].log_density(residuals[:, k]) for k, cell in enumerate(cells))
+    return sum(
+        evidence.noise[laws[cell]].log_density(residuals[:, k]) for k, cell in enumerate(cells)
+    )
 
 
 class _Children:
     """Of each child row, as functions of its total 0..largest: evidence and moments."""
 
-    def __init__(self, evidence: Evidence, forest: JunctionForest, alpha: float, largest: int) -> None:
+    def __init__(
+        self, evidence: Evidence, forest: JunctionForest, alpha: float, largest: int
+    ) -> None:
         self.rows = []
         starts, sources = forest.row_starts, forest.source_starts
         for row in range(1, len(starts) - 1):
@@ -102,7 +112,9 @@ class _Children:
     @staticmethod
     def _of(evidence: Evidence, cells: np.ndarray, alpha: float, total: int):
         tables = compositions(total, len(cells))
-        log_weights = log_dirichlet_multinomial(tables, alpha) + _log_likelihood(evidence, cells, tables)
+        log_weights = log_dirichlet_multinomial(tables, alpha) + _log_likelihood(
+            evidence, cells, tables
+        )
         log_sum = logsumexp(log_weights)
         weights = np.exp(log_weights - log_sum)
         shape, whole = tables + alpha, total + alpha * len(cells)
@@ -115,10 +127,14 @@ class _Children:
         )
 
 
-def _given_total(evidence: Evidence, forest: JunctionForest, children: _Children, alpha: float, total: int):
+def _given_total(
+    evidence: Evidence, forest: JunctionForest, children: _Children, alpha: float, total: int
+):
     cells = forest.cells[: forest.row_starts[1]]
     tables = compositions(total, len(cells))
-    log_weights = log_dirichlet_multinomial(tables, alpha) + _log_likelihood(evidence, cells, tables)
+    log_weights = log_dirichlet_multinomial(tables, alpha) + _log_likelihood(
+        evidence, cells, tables
+    )
     place = np.full(evidence.offsets[-1], -1)
     place[cells] = np.arange(len(cells))
     margins = [tables[:, place[source]].sum(axis=1) for _, source, _ in children.rows]
@@ -134,7 +150,9 @@ def _given_total(evidence: Evidence, forest: JunctionForest, children: _Children
     for margin, (own, source, values) in zip(margins, children.rows, strict=True):
         part = margin + alpha * len(source)
         first[own] = weights @ ((part / whole)[:, None] * values[1][margin])
-        second[own] = weights @ ((part * (part + 1) / (whole * (whole + 1)))[:, None] * values[2][margin])
+        second[own] = weights @ (
+            (part * (part + 1) / (whole * (whole + 1)))[:, None] * values[2][margin]
+        )
         count[own] = weights @ values[3][margin]
         count2[own] = weights @ values[4][margin]
     return log_sum, first, second, count, count2

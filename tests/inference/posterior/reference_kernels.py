@@ -25,7 +25,9 @@ class Gauss(NamedTuple):
     whitening: np.ndarray  # (d, d): θ = whitening @ z
     order: np.ndarray  # (d,): which scale a coordinate has
     log_location: float
-    covariance: np.ndarray  # of the scales' logarithms, (orders, orders); all zero: they stay where they are
+    covariance: (
+        np.ndarray
+    )  # of the scales' logarithms, (orders, orders); all zero: they stay where they are
     precision: np.ndarray
 
 
@@ -47,9 +49,13 @@ def _change(likelihood, counts, old, new):
         if a == b:
             continue
         if a >= 0:
-            change += _log_density(likelihood, a, counts[a] - 1) - _log_density(likelihood, a, counts[a])
+            change += _log_density(likelihood, a, counts[a] - 1) - _log_density(
+                likelihood, a, counts[a]
+            )
         if b >= 0:
-            change += _log_density(likelihood, b, counts[b] + 1) - _log_density(likelihood, b, counts[b])
+            change += _log_density(likelihood, b, counts[b] + 1) - _log_density(
+                likelihood, b, counts[b]
+            )
     return change
 
 
@@ -68,11 +74,16 @@ def _move(likelihood, counts, histogram, old, new):
 
 @njit(cache=True)
 def _draw_state(rng, cumulative):
-    return min(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"), len(cumulative) - 1)
+    return min(
+        np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"),
+        len(cumulative) - 1,
+    )
 
 
 @njit(cache=True)
-def _sweep_records(rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram):
+def _sweep_records(
+    rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram
+):
     cumulative = np.cumsum(probability)
     for i in range(total):
         new = _draw_state(rng, cumulative)
@@ -82,7 +93,9 @@ def _sweep_records(rng, likelihood, strides, cardinalities, probability, x, tota
         v = rng.integers(0, len(strides))
         state = (x[i] // strides[v]) % cardinalities[v]
         new = x[i] + (rng.integers(0, cardinalities[v]) - state) * strides[v]
-        ratio = np.log(probability[new] / probability[x[i]]) + _change(likelihood, counts, x[i], new)
+        ratio = np.log(probability[new] / probability[x[i]]) + _change(
+            likelihood, counts, x[i], new
+        )
         if np.log(rng.random()) < ratio:
             _move(likelihood, counts, histogram, x[i], new)
             x[i] = new
@@ -103,7 +116,9 @@ def _sweep_total(rng, likelihood, probability, x, total, low, high, counts, hist
         else:
             i = rng.integers(0, total)
             ratio = (
-                _change(likelihood, counts, x[i], -1) + np.log(total / (total - 1)) if total > 1 else -np.inf
+                _change(likelihood, counts, x[i], -1) + np.log(total / (total - 1))
+                if total > 1
+                else -np.inf
             )
             if total > low and np.log(rng.random()) < ratio:
                 _move(likelihood, counts, histogram, x[i], -1)
@@ -114,7 +129,16 @@ def _sweep_total(rng, likelihood, probability, x, total, low, high, counts, hist
 
 @njit(cache=True)
 def _keep(
-    likelihood, probability, counts, total, scales, marginals_out, counts_out, total_out, scales_out, k
+    likelihood,
+    probability,
+    counts,
+    total,
+    scales,
+    marginals_out,
+    counts_out,
+    total_out,
+    scales_out,
+    k,
 ):
     marginals_out[k] = 0
     for state in range(len(probability)):
@@ -152,7 +176,20 @@ def _draw_rows(rng, likelihood, prior, counts):
 
 @njit(cache=True)
 def hyper_dirichlet_chain(
-    likelihood, prior, strides, cardinalities, low, high, start, sweeps, thin, rng, out_m, out_n, out_t, out_s
+    likelihood,
+    prior,
+    strides,
+    cardinalities,
+    low,
+    high,
+    start,
+    sweeps,
+    thin,
+    rng,
+    out_m,
+    out_n,
+    out_t,
+    out_s,
 ):
     x, counts, histogram = _begin(rng, likelihood, start, high)
     total, scales = start, np.zeros(0)
@@ -160,8 +197,21 @@ def hyper_dirichlet_chain(
     for sweep in range(-burn, sweeps):
         probability = _draw_rows(rng, likelihood, prior, counts)
         if sweep >= 0 and sweep % thin == 0 and sweep // thin < len(out_t):
-            _keep(likelihood, probability, counts, total, scales, out_m, out_n, out_t, out_s, sweep // thin)
-        _sweep_records(rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram)
+            _keep(
+                likelihood,
+                probability,
+                counts,
+                total,
+                scales,
+                out_m,
+                out_n,
+                out_t,
+                out_s,
+                sweep // thin,
+            )
+        _sweep_records(
+            rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram
+        )
         total = _sweep_total(rng, likelihood, probability, x, total, low, high, counts, histogram)
 
 
@@ -175,7 +225,11 @@ def _gaussian_energy(prior, histogram, total, log_scales, theta):
     precision = np.exp(-2 * log_scales[prior.order])
     log_partition = top + np.log(weights.sum())
     log_density = histogram @ value - total * log_partition - 0.5 * np.sum(theta**2 * precision)
-    return log_density, prior.design.T @ (histogram - total * probability) - theta * precision, probability
+    return (
+        log_density,
+        prior.design.T @ (histogram - total * probability) - theta * precision,
+        probability,
+    )
 
 
 @njit(cache=True)
@@ -188,7 +242,9 @@ def _hamiltonian_step(rng, prior, histogram, total, log_scales, theta, step):
     for _ in range(LEAPFROG_STEPS):
         momentum = momentum + 0.5 * size * (prior.whitening.T @ gradient)
         moved = moved + size * (prior.whitening @ momentum)
-        density, gradient, new_probability = _gaussian_energy(prior, histogram, total, log_scales, moved)
+        density, gradient, new_probability = _gaussian_energy(
+            prior, histogram, total, log_scales, moved
+        )
         momentum = momentum + 0.5 * size * (prior.whitening.T @ gradient)
     if np.log(rng.random()) < density - 0.5 * np.sum(momentum**2) - begin:
         return moved, new_probability, True
@@ -216,7 +272,20 @@ def _sweep_scales(rng, prior, theta, log_scales):
 
 @njit(cache=True)
 def log_linear_chain(
-    likelihood, prior, strides, cardinalities, low, high, start, sweeps, thin, rng, out_m, out_n, out_t, out_s
+    likelihood,
+    prior,
+    strides,
+    cardinalities,
+    low,
+    high,
+    start,
+    sweeps,
+    thin,
+    rng,
+    out_m,
+    out_n,
+    out_t,
+    out_s,
 ):
     x, counts, histogram = _begin(rng, likelihood, start, high)
     total, theta = start, np.zeros(prior.design.shape[1])
@@ -231,6 +300,19 @@ def log_linear_chain(
         _sweep_scales(rng, prior, theta, log_scales)
         if sweep >= 0 and sweep % thin == 0 and sweep // thin < len(out_t):
             scales = np.exp(log_scales)
-            _keep(likelihood, probability, counts, total, scales, out_m, out_n, out_t, out_s, sweep // thin)
-        _sweep_records(rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram)
+            _keep(
+                likelihood,
+                probability,
+                counts,
+                total,
+                scales,
+                out_m,
+                out_n,
+                out_t,
+                out_s,
+                sweep // thin,
+            )
+        _sweep_records(
+            rng, likelihood, strides, cardinalities, probability, x, total, counts, histogram
+        )
         total = _sweep_total(rng, likelihood, probability, x, total, low, high, counts, histogram)

@@ -54,7 +54,9 @@ class Moments(NamedTuple):
     sd_error: np.ndarray
 
 
-def hyper_dirichlet_draws(release, *, concentration=1.0, total_range=None, **settings) -> ReferenceDraws:
+def hyper_dirichlet_draws(
+    release, *, concentration=1.0, total_range=None, **settings
+) -> ReferenceDraws:
     """Posterior under a Dirichlet on the first clique and on the rows of each later clique, in declared order."""
     model = release.specification
     prior = Rows(_rows(model), float(concentration))
@@ -78,7 +80,9 @@ def log_linear_draws(
     level = effect_of(model) if apart else order
     of_order = np.array([order[np.flatnonzero(level == g)[0]] for g in range(level.max() + 1)])
     scales = len(of_order)
-    covariance = in_common**2 + between**2 * (of_order[:, None] == of_order) + apart**2 * np.eye(scales)
+    covariance = (
+        in_common**2 + between**2 * (of_order[:, None] == of_order) + apart**2 * np.eye(scales)
+    )
     prior = Gauss(
         design=design,
         whitening=np.ascontiguousarray(whitening),
@@ -122,13 +126,16 @@ def effect_design(model: ModelSpecification) -> tuple[np.ndarray, np.ndarray]:
     """Value of each orthonormal zero-sum effect in each joint state, (joint states, d), and its order - 1."""
     x = np.array(list(product(*map(range, model.cardinalities))))
     contrasts = [
-        np.linalg.qr(np.column_stack([np.ones(k), np.eye(k)]))[0][:, 1:k] for k in model.cardinalities
+        np.linalg.qr(np.column_stack([np.ones(k), np.eye(k)]))[0][:, 1:k]
+        for k in model.cardinalities
     ]
     columns, order = [], []
     for subset in _subsets(model):
         for choice in product(*(range(contrasts[v].shape[1]) for v in subset)):
             columns.append(
-                np.prod([contrasts[v][x[:, v], j] for v, j in zip(subset, choice, strict=True)], axis=0)
+                np.prod(
+                    [contrasts[v][x[:, v], j] for v, j in zip(subset, choice, strict=True)], axis=0
+                )
             )
             order.append(len(subset) - 1)
     return np.ascontiguousarray(np.stack(columns, axis=1)), np.array(order)
@@ -142,7 +149,10 @@ def effect_of(model: ModelSpecification) -> np.ndarray:
 
 def _subsets(model: ModelSpecification) -> list[tuple[int, ...]]:
     found = {
-        s for scope in model.scopes for g in range(1, len(scope) + 1) for s in combinations(sorted(scope), g)
+        s
+        for scope in model.scopes
+        for g in range(1, len(scope) + 1)
+        for s in combinations(sorted(scope), g)
     }
     return sorted(found, key=lambda s: (len(s), s))
 
@@ -170,12 +180,23 @@ def _rows(model: ModelSpecification) -> np.ndarray:
 
 
 def _run(
-    release: NoisyStatistics, kernel, prior, scales, total_range, *, seed, chains=4, sweeps=20_000, thin=10
+    release: NoisyStatistics,
+    kernel,
+    prior,
+    scales,
+    total_range,
+    *,
+    seed,
+    chains=4,
+    sweeps=20_000,
+    thin=10,
 ):
     model = release.specification
     sizes = np.diff(model.offsets)
     laws = release.noise
-    if not all(isinstance(law, Laplace | DiscreteLaplace | Gaussian | DiscreteGaussian) for law in laws):
+    if not all(
+        isinstance(law, Laplace | DiscreteLaplace | Gaussian | DiscreteGaussian) for law in laws
+    ):
         raise ValueError("the reference sampler knows Laplace and Gaussian noise alone.")
     likelihood = Likelihood(
         joint_cells(model),
@@ -183,7 +204,9 @@ def _run(
         np.repeat([isinstance(law, Laplace | DiscreteLaplace) for law in laws], sizes),
         np.repeat([law.scale for law in laws], sizes),
     )
-    strides = np.array([math.prod(model.cardinalities[v + 1 :]) for v in range(len(model.cardinalities))])
+    strides = np.array(
+        [math.prod(model.cardinalities[v + 1 :]) for v in range(len(model.cardinalities))]
+    )
     if release.total is not None:
         low = high = start = release.total
     else:

@@ -17,7 +17,9 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
 
-CHAIN = specification({v: [0, 1, 2, 3] for v in "abcde"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")])
+CHAIN = specification(
+    {v: [0, 1, 2, 3] for v in "abcde"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")]
+)
 
 
 def chain_release(rows, *, records=1000, scale=12.0, seed=1, shift=0.0):
@@ -40,7 +42,9 @@ def fitted(release, draws=60, tune=40, **settings):
             release, rng=1, draws=draws, tune=tune, chains=2, time_limit=1e-9
         )
     told = " ".join(
-        str(each.message) for each in caught if each.category in (ConsistencyWarning, SamplingWarning)
+        str(each.message)
+        for each in caught
+        if each.category in (ConsistencyWarning, SamplingWarning)
     )
     return posterior, told
 
@@ -172,7 +176,9 @@ def test_rows_that_the_prior_decides_are_named_and_others_are_not(drowned):
 def test_arviz_scales_the_prior_and_the_likelihood_by_the_tree(learned):
     posterior, _ = learned
     groups = posterior.tree
-    assert list(groups["log_likelihood"].data_vars) == [f"noisy_counts[{a},{b}]" for a, b in CHAIN.cliques]
+    assert list(groups["log_likelihood"].data_vars) == [
+        f"noisy_counts[{a},{b}]" for a, b in CHAIN.cliques
+    ]
     assert set(groups["log_prior"].data_vars) == {f"rows[{a},{b}]" for a, b in CHAIN.cliques}
     sensitive = az.psense(groups, var_names=["marginal[a,b]"], group="likelihood")["marginal[a,b]"]
     assert np.isfinite(sensitive.values).all()
@@ -235,7 +241,9 @@ def test_relaxed_counts_that_end_short_of_the_share_of_zero_raise_no_alarm_under
     """Means of 200 scores, with standard errors of .09 and .07; zero's share is whole, though not its place."""
     rng, size = np.random.default_rng(7), 200
     scores = {
-        least: np.array([relaxed_score(rng, share=0.5, guess=0.5, least=least) for _ in range(size)])
+        least: np.array(
+            [relaxed_score(rng, share=0.5, guess=0.5, least=least) for _ in range(size)]
+        )
         for least in (True, False)
     }
     assert scores[True].mean() == pytest.approx(0, abs=0.55)
@@ -254,5 +262,7 @@ def test_half_a_record_is_no_contradiction_however_little_the_noise(off, is_told
     release = chain_release(EVEN, scale=0.01)  # zero but once in 10^43 cells
     estimate = gather(release).estimated_total
     fit = finished_of(drawn_posterior(release_of(CHAIN, total=200), 200))
-    alarms = raise_alarms(gather(release), replace(fit, total=np.full_like(fit.total, estimate + off)))
+    alarms = raise_alarms(
+        gather(release), replace(fit, total=np.full_like(fit.total, estimate + off))
+    )
     assert any("number of records" in each for each in alarms.contradictions) == is_told

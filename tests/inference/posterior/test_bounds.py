@@ -10,7 +10,13 @@ from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.noise import Within
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoNoise, PrivacyGuarantee
+from bayesprivmrf.privacy import (
+    Adjacency,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    NoNoise,
+    PrivacyGuarantee,
+)
 from bayesprivmrf.release import Measurement, NoisyStatistics, load_release
 
 PAIR = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
@@ -85,7 +91,9 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
     for trial in range(40):
         truth = rng.multinomial(120, rng.dirichlet(np.full(8, 0.7)))
         noisy = truth + base.draw(8, rng)
-        pairs = [(float(value), base) if value >= 10 else Within.between(-40, 9, base) for value in noisy]
+        pairs = [
+            (float(value), base) if value >= 10 else Within.between(-40, 9, base) for value in noisy
+        ]
         values, laws = np.array([value for value, _ in pairs]), np.empty(8, dtype=object)
         laws[:] = [law for _, law in pairs]
         given = NoisyStatistics.from_tables(model, {"a": values}, noise={"a": laws}, total=120)
@@ -132,7 +140,9 @@ def test_bounds_tell_no_number_of_records():
     )
 
 
-@pytest.mark.parametrize("estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=lambda each: each.method)
+@pytest.mark.parametrize(
+    "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=lambda each: each.method
+)
 def test_estimators_that_weigh_by_variance_refuse_counts_within_bounds(estimator):
     given = NoisyStatistics.from_measurements(PAIR, CASES["withheld after Laplace noise"])
     with pytest.raises(ArgumentError, match="use LatentCounts"):

@@ -26,13 +26,18 @@ SAMPLER = {"chains": 2, "tune": 300, "draws": 300, "time_limit": 1e-9}
 CHAIN = specification({v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")])
 GRID = specification(
     {v: [0, 1] for v in "abcdefghi"},
-    [tuple(pair) for pair in ("ab", "bc", "de", "ef", "gh", "hi", "ad", "be", "cf", "dg", "eh", "fi")],
+    [
+        tuple(pair)
+        for pair in ("ab", "bc", "de", "ef", "gh", "hi", "ad", "be", "cf", "dg", "eh", "fi")
+    ],
 )
 
 
 def deviations(truth, draws, rng):
     """Standard errors by which the coverage of 50 % and 90 % intervals misses, over data sets (the first axis)."""
-    below = (draws < truth[:, None]).sum(1) + (draws == truth[:, None]).sum(1) * rng.random(truth.shape)
+    below = (draws < truth[:, None]).sum(1) + (draws == truth[:, None]).sum(1) * rng.random(
+        truth.shape
+    )
     away = 2 * np.abs((below + rng.random(truth.shape)) / (draws.shape[1] + 1) - 0.5)
     misses = {}
     for level in (0.5, 0.9):
@@ -104,7 +109,9 @@ def test_shares_of_the_latent_counts_are_no_interval_for_the_population(model, r
     require_too_short(truths["marginals"], draws["counts"] / draws["total"])
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the stated noise is wrong
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.ConsistencyWarning"
+)  # the stated noise is wrong
 def test_half_the_noise_scale_gives_intervals_that_are_too_short():
     truths, draws = simulate(CHAIN, Gaussian(20.0), 1_000, (500.0, 2_000.0), Gaussian(10.0), 43, 30)
     require_too_short(truths["counts"], np.rint(draws["counts"]))

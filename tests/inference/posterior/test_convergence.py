@@ -44,7 +44,9 @@ SHAPES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # ArviZ divides by zero where chains are stuck
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # ArviZ divides by zero where chains are stuck
 @pytest.mark.parametrize("form", SHAPES)
 @pytest.mark.parametrize(("chains", "draws"), [(2, 4), (3, 9), (4, 101), (2, 400)])
 def test_all_numbers_at_once_have_the_diagnostics_of_arviz(form, chains, draws):

@@ -73,7 +73,9 @@ def require_exact(density, seed=1):
 @pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "zeros", "steps"])
 def test_derivatives_of_the_rows_density_are_exact(name, concentration, total):
     model = {"zeros": TREE, "steps": PANEL}.get(name) or MODELS[name]
-    engine = formulation(HyperDirichlet, model, LAWS["laplace"], total=total, concentration=concentration)
+    engine = formulation(
+        HyperDirichlet, model, LAWS["laplace"], total=total, concentration=concentration
+    )
     assert engine.forest.is_inner.any() == (name == "steps" and concentration is None)
     require_exact(engine.density)
 
@@ -92,7 +94,9 @@ def test_one_position_of_each_margin_is_free_and_standard_normal(model):
         found, changed = density.forward(moved)
         if np.allclose(found, latent, rtol=1e-12, atol=1e-12):
             free.append(i)
-            assert changed - prior == pytest.approx(0.5 * (position[i] ** 2 - moved[i] ** 2), rel=1e-9)
+            assert changed - prior == pytest.approx(
+                0.5 * (position[i] ** 2 - moved[i] ** 2), rel=1e-9
+            )
     assert len(free) == margins
 
 
@@ -100,7 +104,9 @@ def test_one_position_of_each_margin_is_free_and_standard_normal(model):
 @pytest.mark.parametrize("scale", [None, 0.6])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_derivatives_of_the_effects_density_are_exact(name, total, scale):
-    require_exact(formulation(LogLinear, MODELS[name], LAWS["laplace"], total=total, scale=scale).density)
+    require_exact(
+        formulation(LogLinear, MODELS[name], LAWS["laplace"], total=total, scale=scale).density
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,9 @@ def test_the_pymc_model_has_the_same_density_and_gradient(make, laws, total):
     for _ in range(3):
         position = rng.uniform(-1, 1, density.size)
         value, gradient = density.posterior(position)
-        np.testing.assert_allclose(log_density({"position": position}), value, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(
+            log_density({"position": position}), value, rtol=1e-10, atol=1e-10
+        )
         np.testing.assert_allclose(slope({"position": position}), gradient, rtol=1e-10, atol=1e-10)
 
 

@@ -84,7 +84,9 @@ def test_variances_are_the_diagonal_of_the_information_only_through_one_table(mo
     plan = plan_of(model)
     beta = point(plan)
     _, _, mean, square = plan.moments(beta)
-    np.testing.assert_allclose(square - mean**2, np.diag(fisher_information(beta, plan.data)), atol=1e-12)
+    np.testing.assert_allclose(
+        square - mean**2, np.diag(fisher_information(beta, plan.data)), atol=1e-12
+    )
 
 
 def test_potentials_in_the_thousands_fall_back_to_the_logarithmic_domain():

@@ -30,7 +30,9 @@ def tables(size, seed=0):
 
 def noisy(size, scale, *, total=None):
     rng = np.random.default_rng(1)
-    found = {clique: table + rng.laplace(0, scale, table.shape) for clique, table in tables(size).items()}
+    found = {
+        clique: table + rng.laplace(0, scale, table.shape) for clique, table in tables(size).items()
+    }
     return NoisyStatistics.from_tables(PAIRS, found, noise=Laplace(scale), total=total)
 
 
@@ -84,12 +86,16 @@ def test_whole_records_are_drawn_of_one_table_however_many_unless_only_sums_of_i
         (10**6, ("a",), "hyper-Dirichlet"),
         (100, ("a",), "exact"),
     ):
-        table = Measurement(q.table(*scope), np.full(3 if len(scope) == 1 else 6, 50.0), Laplace(30.0))
+        table = Measurement(
+            q.table(*scope), np.full(3 if len(scope) == 1 else 6, 50.0), Laplace(30.0)
+        )
         release = NoisyStatistics.from_measurements(model, [table], total=size)
         assert formulation_on(gather(release), 400).name == name
 
 
-@pytest.mark.parametrize("settings", few([{"target_accept": 0.9}, {"maxdepth": 8}, {"sampler": "pymc"}]))
+@pytest.mark.parametrize(
+    "settings", few([{"target_accept": 0.9}, {"maxdepth": 8}, {"sampler": "pymc"}])
+)
 def test_a_setting_of_the_sampler_never_changes_the_model(settings):
     release = noisy(100, 1.0)
     with pytest.raises(ArgumentError, match=r"formulation='hyper-dirichlet'"):
@@ -133,7 +139,9 @@ def test_the_posterior_of_a_table_of_many_states_converges():
     model = specification({"a": list(range(300)), "b": [0, 1]}, [("a", "b")])
     counts = rng.multinomial(30_000, rng.dirichlet(np.full(600, 0.5)))
     release = noisy_release(model, counts, DiscreteLaplace(2.0), rng)
-    posterior = LatentCounts().fit(release, rng=1, draws=1000, tune=300, chains=2, progress_bar=False)
+    posterior = LatentCounts().fit(
+        release, rng=1, draws=1000, tune=300, chains=2, progress_bar=False
+    )
     assert posterior.stats["formulation"] == "exact"
     assert posterior.status is Status.CONVERGED
 
@@ -167,7 +175,9 @@ def test_many_states_whose_positions_move_with_the_level_keep_their_law():
 @pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
 def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(formulation):
     short = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, "progress_bar": False}
-    with pytest.warns(SamplingWarning, match=r"have not mixed.*LatentCounts\(formulation='exact'\)"):
+    with pytest.warns(
+        SamplingWarning, match=r"have not mixed.*LatentCounts\(formulation='exact'\)"
+    ):
         LatentCounts(formulation=formulation).fit(noisy(60, 1.0), **short)
     with pytest.warns(SamplingWarning, match="have not mixed") as found:
         LatentCounts(formulation=formulation).fit(noisy(10**6, 10.0), **short)

@@ -55,7 +55,9 @@ CYCLE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c"
 
 def test_hyper_dirichlet_posterior_is_that_of_latent_records():
     """Of a chain whose number of records is private."""
-    assert junction_forest(CHAIN.cardinalities, CHAIN.scopes).roots == (0,)  # the reference's first clique
+    assert junction_forest(CHAIN.cardinalities, CHAIN.scopes).roots == (
+        0,
+    )  # the reference's first clique
     release = release_of(CHAIN, Gaussian(4.0), 120, 17, None)
     prior = {"concentration": 0.5, "total_range": (60, 300)}
     draws = hyper_dirichlet_draws(release, **prior, seed=2, sweeps=25_000)

@@ -23,7 +23,9 @@ from bayesprivmrf.inference.posterior.relaxed import log_linear
 from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
-SQUARE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
+SQUARE = specification(
+    {v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+)
 THREE_WAY = specification(*AWKWARD["three-way"])
 ZEROS = specification(
     {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
@@ -40,10 +42,12 @@ SCORED = ModelSpecification(  # likewise, linear in the scores of one variable
     cliques=(("a", "b"), ("b", "c")),
     ordinal=("b",),
 )
-ODD = specification(  # integer names, labels that are not sorted, a variable of one state, one apart
-    {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 0: ["b", "a"], 7: ["only"], 5: [2, 0, 1]},
-    [(1, 3), (1, 2), (2, 0, 7), (3, 0), (5,)],
-    [((1, "m"), (3, 0)), ((2, 0), (7, "only"), (0, "b"))],
+ODD = (
+    specification(  # integer names, labels that are not sorted, a variable of one state, one apart
+        {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 0: ["b", "a"], 7: ["only"], 5: [2, 0, 1]},
+        [(1, 3), (1, 2), (2, 0, 7), (3, 0), (5,)],
+        [((1, "m"), (3, 0)), ((2, 0), (7, "only"), (0, "b"))],
+    )
 )
 
 
@@ -85,9 +89,14 @@ def summed(formulation, totals, size=30_000, potentials=None):
         )
         counts = sets @ unit[possible]
         ways = gammaln(records + 1) - gammaln(sets + 1).sum(axis=1) - np.log(records)
-        for position, (law, answers) in enumerate(zip(evidence.noise, evidence.answers(counts), strict=True)):
+        for position, (law, answers) in enumerate(
+            zip(evidence.noise, evidence.answers(counts), strict=True)
+        ):
             own = slice(*evidence.offsets[position : position + 2])
-            keep, gap = evidence.possible[own], evidence.noisy_counts[own] - answers.reshape(len(counts), -1)
+            keep, gap = (
+                evidence.possible[own],
+                evidence.noisy_counts[own] - answers.reshape(len(counts), -1),
+            )
             ways = ways + law.log_density(gap[:, keep]).sum(axis=1)
         for start in range(0, size, 2000):
             weight = np.exp(log_p[start : start + 2000] @ sets.T + ways)
@@ -100,9 +109,14 @@ def summed(formulation, totals, size=30_000, potentials=None):
                 ]
             )  # fmt: skip
     weight = sums[-3]
-    first = np.concatenate([sums[: model.size], sums[2 * model.size : 3 * model.size], sums[-2:-1]]) / weight
+    first = (
+        np.concatenate([sums[: model.size], sums[2 * model.size : 3 * model.size], sums[-2:-1]])
+        / weight
+    )
     second = (
-        np.concatenate([sums[model.size : 2 * model.size], sums[3 * model.size : 4 * model.size], sums[-1:]])
+        np.concatenate(
+            [sums[model.size : 2 * model.size], sums[3 * model.size : 4 * model.size], sums[-1:]]
+        )
         / weight
     )
     return first, np.sqrt(np.maximum(second - first**2, 0.0))
@@ -120,7 +134,9 @@ def summed(formulation, totals, size=30_000, potentials=None):
         pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
     ],
 )
-def test_the_posterior_is_that_of_the_sum_over_all_data_sets(model, law, records, total_range, scale):
+def test_the_posterior_is_that_of_the_sum_over_all_data_sets(
+    model, law, records, total_range, scale
+):
     """Means within .1 deviations, five standard errors of 2,500 independent draws; deviations within 10 %.
 
     8,000 draws are worth 3,000 and more, 40,000 of four variables a sixteenth each. Where noise is wide a sweep
@@ -135,7 +151,9 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(model, law, records
     draws = 3000 if formulation.births >= 1000 else 20_000 if model in (SQUARE, THREE_WAY) else 4000
     drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
-    found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
+    found = np.concatenate(
+        [finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1
+    )
     found = found.reshape(2 * draws, -1)
     moves = deviation > 1e-9
     np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
@@ -151,7 +169,10 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
     place[forest.cells] = np.arange(forest.cells.size)
     everything = tuple(range(len(model.cardinalities)))
     cells = [
-        place[forest.offsets[c] + cells_within(model.cardinalities, forest.scopes[c], everything)[states]]
+        place[
+            forest.offsets[c]
+            + cells_within(model.cardinalities, forest.scopes[c], everything)[states]
+        ]
         for c in forest.order
     ]
     chain.total, chain.latent = len(states), np.array(cells, np.int32).T.copy()
@@ -165,8 +186,15 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
 def six_sweeps(formulation, law, size, *, is_followed):
     """States from their joint law, and six sweeps later: N, log scales, potentials and tables in a row."""
     assert (formulation.effects.basis.size > 0) == is_followed
-    model, rng, data = formulation.evidence.specification, np.random.default_rng(4), formulation.data
-    free, effects = Effects.of(model.cardinalities, model.scopes), formulation.relaxed.latent.effects
+    model, rng, data = (
+        formulation.evidence.specification,
+        np.random.default_rng(4),
+        formulation.data,
+    )
+    free, effects = (
+        Effects.of(model.cardinalities, model.scopes),
+        formulation.relaxed.latent.effects,
+    )
     supported = formulation.evidence.supported_cells
     unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
     possible = unit[:, ~supported].sum(axis=1) == 0
@@ -174,7 +202,10 @@ def six_sweeps(formulation, law, size, *, is_followed):
     for seed in range(size):
         prior = formulation.prior_draws(1, rng)
         potentials = free.potentials(prior.effects[0, 0])
-        beta, log_p = effects.coordinates(potentials), np.where(possible, unit @ potentials, -np.inf)
+        beta, log_p = (
+            effects.coordinates(potentials),
+            np.where(possible, unit @ potentials, -np.inf),
+        )
         share = np.exp(log_p - log_p.max())
         states = rng.multinomial(int(prior.total[0, 0]), share / share.sum())
         chain = formulation.chain(np.random.default_rng(seed))
@@ -204,15 +235,20 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
 
 def test_the_number_of_records_drawn_from_its_prior_is_in_proportion_to_one_over_it():
     formulation = NormalEffects(
-        evidence=gather(release_of(SQUARE, 5, DiscreteLaplace(1.0), 2, total=False)), total_range=(1, 8)
+        evidence=gather(release_of(SQUARE, 5, DiscreteLaplace(1.0), 2, total=False)),
+        total_range=(1, 8),
     )
-    found = np.bincount(formulation.prior_draws(4000, np.random.default_rng(8)).total[0].astype(int))[1:]
+    found = np.bincount(
+        formulation.prior_draws(4000, np.random.default_rng(8)).total[0].astype(int)
+    )[1:]
     expected = 1 / np.arange(1, 9)
     assert chisquare(found, 4000 * expected / expected.sum()).pvalue > 1e-4
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # a busy machine ends it early
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # a busy machine ends it early
 def test_many_records_have_the_posterior_of_the_relaxed_counts():
     """5,000 records in a 2x2 grid: means of marginals within .25 deviations of NUTS, deviations within 15 %.
 
@@ -231,7 +267,9 @@ def test_many_records_have_the_posterior_of_the_relaxed_counts():
     assert deviation == pytest.approx(spread, rel=0.15)
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # twenty draws are not mixed
 @pytest.mark.parametrize(
     "model", [SQUARE, THREE_WAY, ZEROS, ODD], ids=["square", "three-way", "zeros", "odd"]
 )
@@ -259,7 +297,9 @@ def test_settings_of_other_priors_and_samplers_are_refused():
 
 def test_an_exact_posterior_on_a_cycle_has_the_pymc_model_of_its_relaxed_counts():
     made = release_of(SQUARE, 30, DiscreteLaplace(2.0), 1, total=False)
-    exact, relaxed = (formulation_of(made, formulation=name).model() for name in ("exact", "log-linear"))
+    exact, relaxed = (
+        formulation_of(made, formulation=name).model() for name in ("exact", "log-linear")
+    )
     assert set(exact.named_vars) == set(relaxed.named_vars)
     start = relaxed.initial_point()
     densities = [model.compile_logp(mode="FAST_COMPILE")(start) for model in (exact, relaxed)]

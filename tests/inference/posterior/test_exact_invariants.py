@@ -12,7 +12,9 @@ from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
-MODEL = specification({"area": ["x", "y"], "sex": ["f", "m"], "ill": [0, 1]}, [("area", "sex", "ill")])
+MODEL = specification(
+    {"area": ["x", "y"], "sex": ["f", "m"], "ill": [0, 1]}, [("area", "sex", "ill")]
+)
 NOISY = np.array([1.2, 0.3, -0.8, 2.0, 0.4, 1.7, 0.2, -1.1])
 LAW = Laplace(1.0)
 

@@ -45,12 +45,17 @@ def released(model, joint, noisy, law, *, exact=(), within=(), total=True, seed=
     """Answers about people by joint state, each with noise, without, or within bounds."""
     rng, counts = np.random.default_rng(seed), tables_of(model, joint)
     tables = [(query, query.bind(model).answers(counts)) for query in (*noisy, *exact, *within)]
-    given = [Measurement(query, own + law.draw(own.shape, rng), law) for query, own in tables[: len(noisy)]]
+    given = [
+        Measurement(query, own + law.draw(own.shape, rng), law)
+        for query, own in tables[: len(noisy)]
+    ]
     for query, own in tables[len(noisy) :]:
         is_exact = query in exact
         values = own if is_exact else np.maximum(own - 1, 0) + 1.0
         given.append(Measurement(query, values, NoNoise() if is_exact else Within(1.0)))
-    return NoisyStatistics.from_measurements(model, given, total=float(joint.sum()) if total else None)
+    return NoisyStatistics.from_measurements(
+        model, given, total=float(joint.sum()) if total else None
+    )
 
 
 def compositions(total, parts):
@@ -58,7 +63,10 @@ def compositions(total, parts):
     if parts == 1:
         return np.array([[total]])
     return np.concatenate(
-        [np.insert(compositions(total - first, parts - 1), 0, first, axis=1) for first in range(total + 1)]
+        [
+            np.insert(compositions(total - first, parts - 1), 0, first, axis=1)
+            for first in range(total + 1)
+        ]
     )
 
 
@@ -83,9 +91,19 @@ def drawn_logs(model, size, rng):
     line = np.arange(states) - (states - 1) / 2
     joint = np.outer(line, line) / (line @ line) if model.ordinal else centred
     logs, common = np.zeros((size, areas, states)), 0.6 * rng.standard_normal(size)
-    for left, right in ((None, centred), (between, None), (within, None), (between, joint), (within, joint)):
-        spread = np.sqrt(0.2**2 + 0.5**2) * rng.standard_normal(size)  # of what its kind shares, and its own
-        drawn = rng.standard_normal((size, 1 if left is None else areas, 1 if right is None else states))
+    for left, right in (
+        (None, centred),
+        (between, None),
+        (within, None),
+        (between, joint),
+        (within, joint),
+    ):
+        spread = np.sqrt(0.2**2 + 0.5**2) * rng.standard_normal(
+            size
+        )  # of what its kind shares, and its own
+        drawn = rng.standard_normal(
+            (size, 1 if left is None else areas, 1 if right is None else states)
+        )
         drawn = drawn if left is None else left @ drawn
         drawn = drawn if right is None else drawn @ right
         logs += 0.4 * np.exp(common + spread)[:, np.newaxis, np.newaxis] * drawn
@@ -120,7 +138,11 @@ def effective(indicators):
     batches = indicators.reshape(chains * _BATCHES, draws // _BATCHES, events).mean(axis=1)
     overall = indicators.mean(axis=(0, 1))
     error = batches.var(axis=0, ddof=1) / len(batches)
-    return overall * (1 - overall) / np.maximum(error, overall * (1 - overall) / (chains * draws) + 1e-12)
+    return (
+        overall
+        * (1 - overall)
+        / np.maximum(error, overall * (1 - overall) / (chains * draws) + 1e-12)
+    )
 
 
 def require_same(formulation, totals, *, draws=6000, size=20_000):
@@ -149,7 +171,9 @@ def require_same(formulation, totals, *, draws=6000, size=20_000):
         expected.append(by_set[counts.sum(axis=1) <= end].sum())
         found.append(finished.total <= end)
     found, expected = np.stack(found, axis=-1).astype(float), np.array(expected)
-    error = np.sqrt(expected * (1 - expected) * (1 / np.maximum(effective(found), 50) + 1 / worth) + 1e-7)
+    error = np.sqrt(
+        expected * (1 - expected) * (1 / np.maximum(effective(found), 50) + 1 / worth) + 1e-7
+    )
     missed = np.abs(found.mean(axis=(0, 1)) - expected) / error
     assert missed.max() < norm.isf(0.5e-4 / missed.size), (missed.argmax(), missed.max())
     assert worth > 1000  # else the sum itself would say little
@@ -166,11 +190,17 @@ PEOPLE = np.array([2, 0, 0, 1, 1, 0, 0, 1])  # of (n1, 1), (n1, 0), (s1, 1), ...
     ("noisy", "law", "totals"),
     [
         ([TABLE, IN_REGIONS], Laplace(1.0), [5]),
-        ([IN_REGIONS, q.table("ill")], Gaussian(1.5), [2, 3, 4, 5]),  # areas of a region told by nothing
+        (
+            [IN_REGIONS, q.table("ill")],
+            Gaussian(1.5),
+            [2, 3, 4, 5],
+        ),  # areas of a region told by nothing
     ],
     ids=["areas and regions", "regions alone"],
 )
-def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables(noisy, law, totals):
+def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables(
+    noisy, law, totals
+):
     evidence = gather(released(TINY, PEOPLE, noisy, law, total=len(totals) == 1))
     settings = {} if len(totals) == 1 else {"total_range": (totals[0], totals[-1])}
     formulation = formulation_on(evidence, formulation="exact", **settings)
@@ -224,7 +254,9 @@ def deeper():
         "tract": {"a": ["a1", "a2"], "b": ["b1"], "c": ["c1", "c2"]},
     }
     states = {"group": ["x", "z", "y"], "area": ["c1", "a1", "b1", "a2", "c2"]}
-    return ModelSpecification.from_pgmpy(bpm.declare(states, [("area", "group")], levels={"area": levels}))
+    return ModelSpecification.from_pgmpy(
+        bpm.declare(states, [("area", "group")], levels={"area": levels})
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,7 +304,9 @@ def test_truths_of_the_prior_rank_evenly_among_draws(exact):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # a busy machine ends it early
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # a busy machine ends it early
 def test_many_people_have_the_posterior_of_the_relaxed_counts():
     """2,000 people: means and quartiles of μ and of counts within .25 deviations of NUTS', deviations within 15 %.
 
@@ -287,20 +321,27 @@ def test_many_people_have_the_posterior_of_the_relaxed_counts():
         finished = finished_of(posterior)
         drawn = np.concatenate([finished.marginals, finished.counts], axis=-1).reshape(4000, -1)
         found.append(
-            (np.vstack([drawn.mean(axis=0), np.quantile(drawn, [0.25, 0.75], axis=0)]), drawn.std(axis=0))
+            (
+                np.vstack([drawn.mean(axis=0), np.quantile(drawn, [0.25, 0.75], axis=0)]),
+                drawn.std(axis=0),
+            )
         )
     (place, deviation), (expected, spread) = found
     assert np.abs((place - expected) / spread).max() < 0.25
     assert deviation == pytest.approx(spread, rel=0.15)
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # fifty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # fifty draws are not mixed
 def test_draws_give_exact_totals_of_larger_areas_back_and_keep_bounds():
     """Of a model of two cliques, with the totals of regions exact, areas within bounds, and other tables noisy."""
     model = nested(sex=["f", "m"])
     joint = np.random.default_rng(5).integers(0, 9, 16)
     noisy = [TABLE, q.table("ill", "sex"), IN_REGIONS]
-    given = released(model, joint, noisy, Laplace(2.0), exact=[OF_REGIONS], within=[q.table("area")])
+    given = released(
+        model, joint, noisy, Laplace(2.0), exact=[OF_REGIONS], within=[q.table("area")]
+    )
     short = {"draws": 50, "tune": 20, "chains": 2, "time_limit": 1e-9}
     posterior = LatentCounts().fit(given, rng=1, **short)
     assert posterior.stats["formulation"] == "exact"
@@ -317,7 +358,9 @@ def test_draws_give_exact_totals_of_larger_areas_back_and_keep_bounds():
 
 def test_what_remains_refused_says_what_to_do():
     plain = released(TINY, PEOPLE, [TABLE], Laplace(1.0))
-    with pytest.raises(ModelError, match=r"no effects for levels of areas or scores .*; use .*'exact'"):
+    with pytest.raises(
+        ModelError, match=r"no effects for levels of areas or scores .*; use .*'exact'"
+    ):
         LatentCounts(formulation="hyper-dirichlet").fit(plain)
     with pytest.raises(ArgumentError, match="`concentration` belongs to the hyper-Dirichlet prior"):
         LatentCounts(formulation="exact", concentration=1.0).fit(plain)
@@ -334,7 +377,9 @@ def test_without_a_wish_whole_records_are_taken_only_where_relaxed_counts_cannot
     plain = gather(released(TINY, PEOPLE, [TABLE, IN_REGIONS], Laplace(1.0)))
     assert type(formulation_on(plain)).__name__ == "LogLinear"
     assert formulation_on(plain, formulation="exact").name == "exact"
-    held = gather(released(TINY, PEOPLE, [TABLE], Laplace(1.0), within=[IN_REGIONS]), takes_bounds=True)
+    held = gather(
+        released(TINY, PEOPLE, [TABLE], Laplace(1.0), within=[IN_REGIONS]), takes_bounds=True
+    )
     assert formulation_on(held).name == "exact"
 
 
@@ -342,7 +387,9 @@ def test_without_a_wish_whole_records_are_taken_only_where_relaxed_counts_cannot
 def test_smooth_scores_take_normal_effects_too_whole_records_or_relaxed():
     """A scale for the line and one for the rest: Dirichlet rows would leave the declared scores out unsaid."""
     network = bpm.declare(
-        states={"a": range(3), "b": range(3)}, cliques=[("a", "b")], ordinal={"a": "smooth", "b": "smooth"}
+        states={"a": range(3), "b": range(3)},
+        cliques=[("a", "b")],
+        ordinal={"a": "smooth", "b": "smooth"},
     )
     data = pd.DataFrame(np.random.default_rng(1).integers(0, 3, (60, 2)), columns=["a", "b"])
     release = mechanisms.LaplaceStatistics(epsilon=2.0).release(network, data, rng=1)

@@ -15,9 +15,11 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 
 TREE = specification({v: ["n", "y"] for v in "abc"}, [("a", "b"), ("b", "c")])
 CYCLE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")])
-ODD = specification(  # integer names, labels that are not sorted, a variable of one state, one apart
-    {3: [1, 0], 1: ["x", "a"], 2: [1, 0], 7: ["only"], 5: [2, 0], 0: [1, 0]},
-    [(1, 3, 7), (3, 2), (2, 0), (0, 1), (5,)],
+ODD = (
+    specification(  # integer names, labels that are not sorted, a variable of one state, one apart
+        {3: [1, 0], 1: ["x", "a"], 2: [1, 0], 7: ["only"], 5: [2, 0], 0: [1, 0]},
+        [(1, 3, 7), (3, 2), (2, 0), (0, 1), (5,)],
+    )
 )
 ZEROS = specification(
     {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1, 2]},
@@ -34,7 +36,12 @@ def asked(model, kind):
     like = model.domain.states_of(second)
     alike = [c[:2] for c in model.cliques if all(model.domain.states_of(v) == like for v in c[:2])]
     return {
-        "tables": [q.table(*reversed(clique)), q.table(second), q.table(second), q.table(*model.cliques[-1])],
+        "tables": [
+            q.table(*reversed(clique)),
+            q.table(second),
+            q.table(second),
+            q.table(*model.cliques[-1]),
+        ],
         "coarsened": [
             q.coarsened(*clique, groups={first: {"one": [states[0]], "rest": states[1:]}}),
             q.coarsened(second, groups={second: {"all": model.domain.states_of(second)}}),
@@ -63,7 +70,9 @@ def agrees(formulation, totals, draws=8000, size=8000, potentials=None):
     mean, deviation = summed(formulation, totals, size=size, potentials=potentials)
     drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
-    found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
+    found = np.concatenate(
+        [finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1
+    )
     found = found.reshape(2 * draws, -1)
     moves = deviation > 1e-9
     np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
@@ -77,7 +86,9 @@ def near(formulation, totals, **given):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("law", few([DiscreteLaplace(0.7), Gaussian(1.5)]), ids=lambda law: law.name)
+@pytest.mark.parametrize(
+    "law", few([DiscreteLaplace(0.7), Gaussian(1.5)]), ids=lambda law: law.name
+)
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(kind, law):
     evidence = gather(release(TREE, asked(TREE, kind), law, 7, 4))
     agrees(Rows(evidence=evidence, concentration=0.7, total=4), [4])
@@ -90,7 +101,8 @@ def test_an_unknown_number_of_records_too(kind):
 
 
 @pytest.mark.parametrize(
-    "kind", [kind if kind == "weighted" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+    "kind",
+    [kind if kind == "weighted" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
 )  # all of them together are in the next test
 def test_records_of_a_cycle_too(kind):
     evidence = gather(release(CYCLE, asked(CYCLE, kind), DiscreteLaplace(1.0), 9, 3))

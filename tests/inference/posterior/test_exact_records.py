@@ -65,7 +65,9 @@ def test_a_private_number_of_records_has_its_exact_posterior():
     assert finished.total.std() == pytest.approx(exact.total_sd, rel=0.1)
 
 
-@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.SamplingWarning"
+)  # twenty draws are not mixed
 @pytest.mark.parametrize("name", ["tree", "disconnected", "one state", "single", "empty"])
 def test_tables_of_a_draw_are_of_its_records(name):
     model = specification(*AWKWARD[name])
@@ -90,7 +92,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
     model = specification({v: [0, 1, 2] for v in "ab"} | {"c": [0, 1]}, [("a", "b"), ("b", "c")])
     rng, first, last = np.random.default_rng(3), [], []
     blank = NoisyStatistics.from_tables(
-        model, {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))}, noise=DiscreteLaplace(2.0)
+        model,
+        {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))},
+        noise=DiscreteLaplace(2.0),
     )
     prior = Rows(evidence=gather(blank), total_range=(5, 60))
     for _ in range(400):
@@ -108,7 +112,11 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
             chain.sample(draws=1, tune=30, chains=1, seed=int(rng.integers(2**32))).draws, rng
         )
         first.append(
-            [drawn.total[0, 0], *drawn.marginals[0, 0, :9].reshape(3, 3).sum(axis=1), drawn.counts[0, 0, 0]]
+            [
+                drawn.total[0, 0],
+                *drawn.marginals[0, 0, :9].reshape(3, 3).sum(axis=1),
+                drawn.counts[0, 0, 0],
+            ]
         )
         last.append(
             [
@@ -183,7 +191,9 @@ def test_relaxed_counts_have_the_posterior_of_whole_records_where_tables_are_cut
 
 def test_what_the_exact_formulation_cannot_take_is_refused():
     with pytest.raises(ArgumentError, match="`scale`"):
-        LatentCounts(formulation="exact", scale=0.5).fit(release_of(BINARY, 50, DiscreteLaplace(1.0), 1))
+        LatentCounts(formulation="exact", scale=0.5).fit(
+            release_of(BINARY, 50, DiscreteLaplace(1.0), 1)
+        )
     chain = release_of(BINARY, 50, DiscreteLaplace(1.0), 1)
     with pytest.raises(ArgumentError, match="`time_limit`"):
         LatentCounts(formulation="exact").fit(chain, time_limit=0.0)

@@ -37,7 +37,9 @@ def release(model, records, *, noisy, law, exact=(), within=(), after=(), total=
         elif query in within:
             given.append(Measurement(query, np.maximum(answers - 1, 0) + 1.0, Within(1.0)))
         elif query in after:
-            given.append(Measurement(query, np.full(len(answers), 1.0), Within(1.0, DiscreteLaplace(1.5))))
+            given.append(
+                Measurement(query, np.full(len(answers), 1.0), Within(1.0, DiscreteLaplace(1.5)))
+            )
         else:
             given.append(Measurement(query, answers + law.draw(answers.shape, rng), law))
     return NoisyStatistics.from_measurements(model, given, total=records if total else None)
@@ -49,10 +51,17 @@ def held(made):
 
 RECORDS = {
     "exact ends of a tree": (TREE, {"exact": [q.table("a"), q.table("c")]}, 5),
-    "an exact table, the other within bounds": (TREE, {"exact": [q.table("a", "b")], "within": [TABLE]}, 5),
+    "an exact table, the other within bounds": (
+        TREE,
+        {"exact": [q.table("a", "b")], "within": [TABLE]},
+        5,
+    ),
     "a cell, a margin and bounds after noise": (
         TREE,
-        {"exact": [q.weighted("a", "b", matrix=[[1, 0, 0, 0]]), q.table("c")], "after": [q.table("b")]},
+        {
+            "exact": [q.weighted("a", "b", matrix=[[1, 0, 0, 0]]), q.table("c")],
+            "after": [q.table("b")],
+        },
         5,
     ),
     "bounds alone, of two tables": (TREE, {"within": [q.table("b", "a"), TABLE]}, 5),
@@ -70,7 +79,9 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(case
 
 def test_bounds_with_an_unknown_number_of_records_too():
     known = {"within": [q.table("a"), q.table("c")], "after": [q.table("b")]}
-    made = release(TREE, 4, noisy=[q.table("b", "a")], law=DiscreteGaussian(1.5), total=False, **known)
+    made = release(
+        TREE, 4, noisy=[q.table("b", "a")], law=DiscreteGaussian(1.5), total=False, **known
+    )
     evidence = held(made)
     near(Rows(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
 
@@ -86,7 +97,11 @@ def test_tables_that_cross_in_one_clique_too():
 
 
 EFFECTS = {
-    "two tables that share a variable": (CYCLE, {"exact": [q.table("a", "b"), q.table("b", "c")]}, 4),
+    "two tables that share a variable": (
+        CYCLE,
+        {"exact": [q.table("a", "b"), q.table("b", "c")]},
+        4,
+    ),
     "margins and bounds around a cycle": (
         CYCLE,
         {"exact": [q.table("a"), q.table("c")], "within": [q.table("d")]},
@@ -115,7 +130,8 @@ LONG = (
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in EFFECTS]
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in EFFECTS],
 )
 def test_records_of_other_models_too(case):
     model, known, records = EFFECTS[case]
@@ -123,7 +139,9 @@ def test_records_of_other_models_too(case):
     formulation = formulation_on(held(made), 10, scale=1.0)
     assert isinstance(formulation, NormalEffects)
     compared = agrees if case in LONG else near
-    compared(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
+    compared(
+        formulation, [records], size=16_000
+    )  # some cells' deviations are known by rare draws alone
 
 
 def test_steps_of_shared_transitions_may_be_within_bounds_after_noise():
@@ -161,7 +179,10 @@ def test_records_of_a_chain_of_shared_transitions_too():
 def test_every_draw_gives_the_exact_answers_back():
     """And stays within the bounds; intervals of what is known have no width."""
     model = specification({v: [0, 1, 2] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")])
-    exact, within = [q.table("a", "b"), q.table("d")], [q.weighted("b", "c", matrix=np.eye(9)[[0, 4]])]
+    exact, within = (
+        [q.table("a", "b"), q.table("d")],
+        [q.weighted("b", "c", matrix=np.eye(9)[[0, 4]])],
+    )
     noisy = [q.table("b", "c"), q.table("c", "d")]
     made = release(model, 150, noisy=noisy, law=Laplace(3.0), exact=exact, within=within)
     posterior = LatentCounts().fit(made, rng=1, draws=100, tune=50, chains=2, time_limit=1e-9)
@@ -199,7 +220,9 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
         ]
         evidence = held(NoisyStatistics.from_measurements(model, given))
         formulation = Rows(evidence=evidence, concentration=0.7, total=100)
-        drawn = formulation.sample(draws=200, tune=40, chains=1, seed=trial, time_limit=0.0).draws["counts"]
+        drawn = formulation.sample(draws=200, tune=40, chains=1, seed=trial, time_limit=0.0).draws[
+            "counts"
+        ]
         shaken = np.asarray(drawn).reshape(-1, 18) + rng.uniform(-0.5, 0.5, (200, 18))
         lower, upper = np.quantile(shaken, [0.05, 0.95], axis=0)
         told = counts + rng.uniform(-0.5, 0.5, 18)
@@ -213,7 +236,9 @@ def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
     for formulation in ("hyper-dirichlet", "log-linear"):
         with pytest.raises(ArgumentError, match="formulation='exact'"):
             LatentCounts(formulation=formulation).fit(made)
-    with pytest.raises(ArgumentError, match=r"draws whole records.*except `cores` and `progress_bar`\."):
+    with pytest.raises(
+        ArgumentError, match=r"draws whole records.*except `cores` and `progress_bar`\."
+    ):
         LatentCounts().fit(made, sampler="pymc")
     around = [q.table(*clique) for clique in CYCLE.cliques]
     made = release(CYCLE, 20, noisy=[q.parities(1)], law=Laplace(1.0), exact=around)

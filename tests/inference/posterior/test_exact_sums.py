@@ -23,7 +23,8 @@ CYCLE = specification({v: [0, 1] for v in "abcd"}, [("a", "b"), ("b", "c"), ("c"
 TRIANGLE = specification({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c"), ("c", "a")])
 THREE_WAY = specification(*AWKWARD["three-way"])
 ODD = specification(
-    {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 7: ["only"], 5: [2, 0]}, [(1, 3, 7), (3, 2), (2, 1), (5,)]
+    {3: [1, 0], 1: ["x", "a", "m"], 2: [1, 0], 7: ["only"], 5: [2, 0]},
+    [(1, 3, 7), (3, 2), (2, 1), (5,)],
 )
 NOTHING = q.coarsened("a", groups={"a": {"all": [0, 1]}})
 
@@ -37,7 +38,9 @@ def forest_of(bagged):
 def held_by(model, exact=(), bounded=(), *, truth, total=None):
     """The held sums of exact and of bounded queries of a data set, whose joint counts are `truth`."""
     counts, first = tables_of(model, truth), model.domain.variables[0]
-    given = [Measurement(q.table(first), np.zeros(len(model.domain.states_of(first))), Laplace(50.0))]
+    given = [
+        Measurement(q.table(first), np.zeros(len(model.domain.states_of(first))), Laplace(50.0))
+    ]
     given += [Measurement(one, one.bind(model).answers(counts), NoNoise()) for one in exact]
     for one, width in bounded:
         middle = np.maximum(one.bind(model).answers(counts) - 1, 0) + width / 2
@@ -45,14 +48,18 @@ def held_by(model, exact=(), bounded=(), *, truth, total=None):
     made = NoisyStatistics.from_measurements(model, given, total=total)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     known = bagged.total_standard_error == 0
-    return ExactSums(evidence=bagged, forest=forest_of(bagged), total=round(bagged.total) if known else None)
+    return ExactSums(
+        evidence=bagged, forest=forest_of(bagged), total=round(bagged.total) if known else None
+    )
 
 
 def data_sets(model, totals):
     """All data sets of so many records of the possible joint states, each the sorted tuple of its records' states."""
     unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
     possible = np.flatnonzero(
-        ~unit[:, ~(np.ones(model.size, bool) if model.possible is None else model.possible)].any(axis=1)
+        ~unit[:, ~(np.ones(model.size, bool) if model.possible is None else model.possible)].any(
+            axis=1
+        )
     )
     for records in totals:
         yield from combinations_with_replacement(possible.tolist(), records)
@@ -166,7 +173,9 @@ def test_random_sums_are_refused_or_linked(seed):
     for _ in range(40):
         exact, bounded = [], []
         for clique, cells in ((("a", "b"), 6), (("b", "c"), 4)) * 2:
-            query = q.weighted(*clique, matrix=[rng.integers(2, size=cells) * (rng.random(cells) < 0.6)])
+            query = q.weighted(
+                *clique, matrix=[rng.integers(2, size=cells) * (rng.random(cells) < 0.6)]
+            )
             if rng.random() < 0.5:
                 exact.append(query)
             else:
@@ -187,7 +196,9 @@ def test_random_sums_are_refused_or_linked(seed):
 
 def test_without_exchanges_data_sets_fall_apart():
     """The twin: changes of one record alone leave what is linked with the margins as it is."""
-    held = held_by(CYCLE, [q.table(v) for v in "abcd"], truth=np.eye(16)[0] + np.eye(16)[15], total=2)
+    held = held_by(
+        CYCLE, [q.table(v) for v in "abcd"], truth=np.eye(16)[0] + np.eye(16)[15], total=2
+    )
     fiber = [records for records in data_sets(CYCLE, [2]) if fulfils(CYCLE, held, records)]
     assert linked(CYCLE, held, fiber, [2]) == 1
 
@@ -204,7 +215,9 @@ def test_tables_around_a_cycle_are_refused_and_would_not_be_linked():
     other = 1 - truth
     assert np.array_equal(tables_of(TRIANGLE, truth), tables_of(TRIANGLE, other))
     with pytest.raises(ModelError, match=r"form a tree.*NoiseAwareMAP"):
-        _ = held_by(TRIANGLE, [q.table(*c) for c in TRIANGLE.cliques], truth=truth, total=4).families
+        _ = held_by(
+            TRIANGLE, [q.table(*c) for c in TRIANGLE.cliques], truth=truth, total=4
+        ).families
 
 
 @pytest.mark.parametrize(

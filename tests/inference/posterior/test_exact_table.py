@@ -47,7 +47,9 @@ def released(model, counts, rng, *, total=None):
 def weighed(evidence, alpha, totals):
     """All tables, shape (tables, cells), and their posterior probabilities, N under 1/N."""
     possible = (
-        np.ones(evidence.specification.size, bool) if evidence.supported is None else evidence.supported
+        np.ones(evidence.specification.size, bool)
+        if evidence.supported is None
+        else evidence.supported
     )
     tables, weights = [], []
     for total in totals:
@@ -111,7 +113,9 @@ def moved(starts, sums, turn, moves, state, table, data, rng):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("turn", [0, 1, 2, 3], ids=["any cell", "occupied", "of one number", "parted"])
+@pytest.mark.parametrize(
+    "turn", [0, 1, 2, 3], ids=["any cell", "occupied", "of one number", "parted"]
+)
 def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     """100,000 tables drawn from their law have it still after eight moves: a chi-square test at 1e-4."""
     rng = np.random.default_rng(8)
@@ -125,7 +129,9 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     found = moved(starts, sums, turn, 8, chain.state, chain.parts["cells"], formulation.data, rng)
     code = 7 ** np.arange(6)
     order = np.argsort(tables @ code)
-    seen = np.bincount(order[np.searchsorted((tables @ code)[order], found @ code)], minlength=len(tables))
+    seen = np.bincount(
+        order[np.searchsorted((tables @ code)[order], found @ code)], minlength=len(tables)
+    )
     often = weights * len(found) > 20
     expected = np.append(weights[often], weights[~often].sum()) * len(found)
     assert chisquare(np.append(seen[often], seen[~often].sum()), expected).pvalue > 1e-4
@@ -148,7 +154,11 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
         kept = chain.sample(draws=1, tune=1, chains=1, seed=int(rng.integers(2**32)))
         finished = chain.finish(kept.draws, rng)
         first.append(
-            [drawn.total[0, 0], drawn.counts[0, 0, 0], *drawn.marginals[0, 0].reshape(3, 3).sum(axis=1)]
+            [
+                drawn.total[0, 0],
+                drawn.counts[0, 0, 0],
+                *drawn.marginals[0, 0].reshape(3, 3).sum(axis=1),
+            ]
         )
         last.append(
             [

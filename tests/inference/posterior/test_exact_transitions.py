@@ -88,10 +88,14 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     given = {"evidence": gather(release), "concentration": alpha}
     given |= {"total": records} if totals is None else {"total_range": (totals[0], totals[-1])}
     formulation = SharedTransitions(**given)
-    mean, deviation = summed(formulation, totals or [records], size=10_000, potentials=conditionals(model))
+    mean, deviation = summed(
+        formulation, totals or [records], size=10_000, potentials=conditionals(model)
+    )
     drawn = formulation.sample(draws=6000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
-    found = np.concatenate([finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1)
+    found = np.concatenate(
+        [finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1
+    )
     found = found.reshape(12_000, -1)
     moves = deviation > 1e-9
     np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
@@ -116,7 +120,9 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     model, law = chain(3, 4 + order, order, end), DiscreteLaplace(4.0)
     queries = asked(model, kind, order)
     rng, first, last = np.random.default_rng(3), [], []
-    blank = SharedTransitions(evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60))
+    blank = SharedTransitions(
+        evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60)
+    )
     sums, supported = blank._pooled, np.sort(blank.forest.cells)
     bound = [query.bind(model) for query in queries]
     for _ in range(300):
@@ -137,17 +143,34 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
         state = formulation.chain(rng)
         state.total, state.state.counts[:] = int(total[0]), own
         state.state.sums[:] = np.rint(
-            np.concatenate([a.ravel() for a in evidence.answers(whole.astype(float))])[evidence.possible]
+            np.concatenate([a.ravel() for a in evidence.answers(whole.astype(float))])[
+                evidence.possible
+            ]
         )
         state.kept["log_rows"][:], state.kept["shape_position"][:] = log_rows[:, 0], position
         after = state.run(1, 30)
         for found, number, cells, rows in (
             (first, total[0], counts, log_rows[:, 0]),
-            (last, after["total"][0], after["counts"][0][formulation.forest.places], after["log_rows"][0]),
+            (
+                last,
+                after["total"][0],
+                after["counts"][0][formulation.forest.places],
+                after["log_rows"][0],
+            ),
         ):
             added = sums(cells)
             found.append(
-                [number, added[0], added[-1], added[-2], cells[0], cells[-1], rows[0], rows[-1], rows[-2]]
+                [
+                    number,
+                    added[0],
+                    added[-1],
+                    added[-2],
+                    cells[0],
+                    cells[-1],
+                    rows[0],
+                    rows[-1],
+                    rows[-2],
+                ]
             )
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
         assert ks_2samp(before, after).pvalue > 1e-5
@@ -165,7 +188,10 @@ def test_every_question_takes_the_posterior_of_a_chain():
     assert posterior.stats["model"] == "shared transitions"
     assert "counts[x5,x6]" in posterior.tree["posterior"]
     assert set(posterior.tree["log_prior"]) == {"rows[x1]", "rows[x1,x2]"}
-    tables = posterior.tree["posterior"]["marginal[x2,x3]"], posterior.tree["posterior"]["marginal[x4,x5]"]
+    tables = (
+        posterior.tree["posterior"]["marginal[x2,x3]"],
+        posterior.tree["posterior"]["marginal[x4,x5]"],
+    )
     rows = [table.values / table.values.sum(axis=-1, keepdims=True) for table in tables]
     assert np.allclose(*rows)
     records = posterior.interval(["x1", "x2"], of="records")
@@ -174,7 +200,11 @@ def test_every_question_takes_the_posterior_of_a_chain():
     assert (posterior.predictive_check(rng=1)["p_value"] > 1e-3).all()
     assert posterior.summary()["formulation"] == "exact"
     assert posterior.synthetic(2, rng=1)[0].shape[1] == 6
-    for function in (sequences.transition_matrix, sequences.stationary_law, sequences.sojourn_times):
+    for function in (
+        sequences.transition_matrix,
+        sequences.stationary_law,
+        sequences.sojourn_times,
+    ):
         table = function(posterior)
         assert (table["lower"] <= table["upper"]).all()
         assert table["note"].str.contains("one transition matrix for all steps").all()

@@ -8,7 +8,11 @@ from scipy.integrate import quad
 from scipy.special import gammaln, psi
 from scipy.stats import gamma
 
-from bayesprivmrf.inference.posterior.relaxed.density import force_width, laplace_kernel, lattice_mass
+from bayesprivmrf.inference.posterior.relaxed.density import (
+    force_width,
+    laplace_kernel,
+    lattice_mass,
+)
 from bayesprivmrf.inference.posterior.relaxed.forest_density import row_counts, row_counts_pullback
 from bayesprivmrf.inference.posterior.relaxed.rows import (
     log_gamma,
@@ -26,7 +30,9 @@ SHAPES = np.random.default_rng(8).uniform(0.2, 3.0, UNEQUAL.cells.size)
 
 def relaxed(weights, total, shapes, forest=UNEQUAL):
     shapes = np.broadcast_to(shapes, weights.shape).astype(float)
-    return row_counts(weights, float(total), shapes, forest.row_starts, forest.source_starts, forest.sources)
+    return row_counts(
+        weights, float(total), shapes, forest.row_starts, forest.source_starts, forest.sources
+    )
 
 
 @pytest.mark.parametrize("shapes", [SHAPES, *again(0.2, 1.0)], ids=str)
@@ -65,7 +71,9 @@ def test_a_row_of_no_records_is_empty_and_every_count_stays_above_minus_half_alp
             assert (counts > -np.asarray(alpha) / 2).all()
             assert np.isfinite(counts).all()
             for row in range(1, 5):
-                sources = UNEQUAL.sources[UNEQUAL.source_starts[row] : UNEQUAL.source_starts[row + 1]]
+                sources = UNEQUAL.sources[
+                    UNEQUAL.source_starts[row] : UNEQUAL.source_starts[row + 1]
+                ]
                 own = counts[UNEQUAL.row_starts[row] : UNEQUAL.row_starts[row + 1]].sum()
                 if counts[sources].sum() >= 0:
                     assert own == pytest.approx(counts[sources].sum(), abs=1e-9)
@@ -175,7 +183,12 @@ def test_the_density_of_the_positions_is_that_of_dirichlet_rows_and_gamma_sums()
     def coordinates(v):
         """Of each row, all probabilities but the last, and the sum."""
         r, sums = parts(v)
-        return np.concatenate([np.append(r[a : b - 1], s) for a, b, s in zip(starts, starts[1:], sums)])  # noqa: B905
+        return np.concatenate(
+            [
+                np.append(r[a : b - 1], s)
+                for a, b, s in zip(starts[:-1], starts[1:], sums, strict=True)
+            ]
+        )
 
     v = np.random.default_rng(4).normal(0, 0.5, UNEQUAL.cells.size)
     basis = 1e-6 * np.eye(v.size)
@@ -193,7 +206,9 @@ def test_the_density_of_the_positions_is_that_of_dirichlet_rows_and_gamma_sums()
 def test_derivatives_of_the_rows_are_those_of_finite_differences():
     v, step = np.random.default_rng(5).normal(0, 1.5, UNEQUAL.cells.size), 1e-6
     _, _, slopes, by_position, by_shapes = rows_at(v)[0]
-    for e, slope, position, shape in zip(np.eye(v.size), slopes, by_position, by_shapes, strict=True):
+    for e, slope, position, shape in zip(
+        np.eye(v.size), slopes, by_position, by_shapes, strict=True
+    ):
         up, down = (rows_at(v + s * e)[0] for s in (step, -step))
         assert (up[0] - down[0]) @ e / 2e-6 == pytest.approx(slope, abs=2e-5)
         assert (up[1] - down[1]) / 2e-6 == pytest.approx(position, abs=2e-5)

@@ -34,7 +34,13 @@ def sampled(formulation, *, draws=2500, chains=4, seed=1):
     """Draws of the judged variables, of the length asked for: chains that follow each other do not go on."""
     settings = {"cores": 2, "progress_bar": False}
     return draw_posterior(
-        formulation, sampler="nutpie", draws=draws, tune=500, chains=chains, seed=seed, settings=settings
+        formulation,
+        sampler="nutpie",
+        draws=draws,
+        tune=500,
+        chains=chains,
+        seed=seed,
+        settings=settings,
     ).draws
 
 
@@ -58,7 +64,9 @@ def test_marginals_of_prior_draws_agree_between_cliques_and_effects_give_them_ba
     formulation = HyperDirichlet(evidence=evidence, concentration=0.6, total=40)
     drawn = formulation.prior_draws(3, np.random.default_rng(2))
     effects, x = Effects.of(model.cardinalities, model.scopes), joint_states(model)
-    for marginals, beta, counts in zip(drawn.marginals[0], drawn.effects[0], drawn.counts[0], strict=True):
+    for marginals, beta, counts in zip(
+        drawn.marginals[0], drawn.effects[0], drawn.counts[0], strict=True
+    ):
         potentials = model.tables(effects.potentials(beta))
         log_joint = np.zeros(len(x))
         for position, scope in enumerate(model.scopes):
@@ -116,8 +124,12 @@ def test_parameters_follow_the_counts_by_their_conjugate_law():
     root = (n[:4] + 0.5) / 22
     rows = (n[4:] + 0.5).reshape(2, 2) / np.array([[9.0], [13.0]])
     expected = np.concatenate([root, (np.array([[9.0], [13.0]]) / 22 * rows).ravel()])
-    assert finished.marginals.mean(axis=(0, 1)) == pytest.approx(expected, abs=5 * 0.11 / np.sqrt(4000))
-    assert finished.marginals[..., :4].var(axis=(0, 1)) == pytest.approx(root * (1 - root) / 23, rel=0.2)
+    assert finished.marginals.mean(axis=(0, 1)) == pytest.approx(
+        expected, abs=5 * 0.11 / np.sqrt(4000)
+    )
+    assert finished.marginals[..., :4].var(axis=(0, 1)) == pytest.approx(
+        root * (1 - root) / 23, rel=0.2
+    )
 
 
 def test_parameters_follow_the_whole_numbers_that_relaxed_counts_stand_for():
@@ -138,7 +150,9 @@ def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concent
     """Widths of 90 % intervals against the engine that moves whole records: within 15 % in the mean over cells."""
     model = specification({"a": [0, 1, 2, 3], "b": ["x", "y", "z"]}, [("a", "b")])
     noisy = np.array([[300, 1, -2], [3, 120, 1], [60, -1, 2], [-3, 1, 20]])
-    release = NoisyStatistics.from_tables(model, {("a", "b"): noisy}, noise=DiscreteLaplace(2.0), total=500)
+    release = NoisyStatistics.from_tables(
+        model, {("a", "b"): noisy}, noise=DiscreteLaplace(2.0), total=500
+    )
     widths = []
     for formulation in ("exact", "hyper-dirichlet"):
         estimator = LatentCounts(formulation=formulation, concentration=concentration)
@@ -208,7 +222,9 @@ def test_laws_may_differ_between_tables_and_nested_and_repeated_tables_are_sums(
     residuals = evidence.noisy_counts - latent
     expected = sum(
         law.log_density(residuals[start:stop]).sum()
-        for law, start, stop in zip(evidence.noise, evidence.offsets, evidence.offsets[1:], strict=False)
+        for law, start, stop in zip(
+            evidence.noise, evidence.offsets, evidence.offsets[1:], strict=False
+        )
     )
     # the constants of the integer laws are those of their relatives, which do not depend on the counts
     constants = sum(
@@ -226,7 +242,9 @@ def test_laws_may_differ_between_tables_and_nested_and_repeated_tables_are_sums(
 
 def test_each_draw_s_own_shapes_are_those_of_its_parameters():
     """Where shapes are sampled, the parameters given the tables are Dirichlet of those of the same draw."""
-    formulation = HyperDirichlet(evidence=evidence_of(BINARY, 20, DiscreteLaplace(1.0), 1), total=20)
+    formulation = HyperDirichlet(
+        evidence=evidence_of(BINARY, 20, DiscreteLaplace(1.0), 1), total=20
+    )
     n = np.array([8.0, 3.0, 0.0, 9.0, 2.0, 6.0, 12.0, 0.0])
     shapes = np.stack(
         [np.full((2000, 8), 0.5), np.tile([50.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], (2000, 1))]
@@ -275,7 +293,8 @@ def test_posterior_is_the_exact_one_over_the_whole_grid(alpha):
 @pytest.mark.slow
 @pytest.mark.parametrize("model", [UNEQUAL, ZEROS], ids=["unequal cliques", "structural zeros"])
 @pytest.mark.parametrize(
-    ("law", "alpha"), [(DiscreteLaplace(2.0), 0.4), (Gaussian(1.5), 1.0), (DiscreteLaplace(2.0), 3.0)]
+    ("law", "alpha"),
+    [(DiscreteLaplace(2.0), 0.4), (Gaussian(1.5), 1.0), (DiscreteLaplace(2.0), 3.0)],
 )
 def test_unequal_cliques_and_cells_that_cannot_occur_have_the_exact_posterior(model, law, alpha):
     evidence = evidence_of(model, 14, law, 77)

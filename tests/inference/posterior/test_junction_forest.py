@@ -50,7 +50,11 @@ def test_rows_hold_every_cell_once_and_their_parents_cells_sum_to_their_totals()
     forest = wide_forest()
     assert sorted(forest.cells) == list(range(12 + 24 + 8))
     joint = np.random.default_rng(0).random((2, 3, 2, 4, 2))
-    tables = [joint.sum(axis=(3, 4)).transpose(2, 0, 1), joint.sum(axis=(0, 4)), joint.sum(axis=(0, 1, 2))]
+    tables = [
+        joint.sum(axis=(3, 4)).transpose(2, 0, 1),
+        joint.sum(axis=(0, 4)),
+        joint.sum(axis=(0, 1, 2)),
+    ]
     flat = np.concatenate([table.ravel() for table in tables])[forest.cells]
     for row in range(len(forest.row_sizes)):
         own = flat[forest.row_starts[row] : forest.row_starts[row + 1]].sum()
@@ -112,7 +116,9 @@ def test_steps_cut_a_table_into_staying_and_going_and_lose_nothing(name):
     for shared in combinations(range(len(model.scopes)), 2):
         common = sorted(set(model.scopes[shared[0]]) & set(model.scopes[shared[1]]))
         ends = [
-            np.stack([project(table.reshape(shape), model.scopes[c], common).ravel() for table in part])
+            np.stack(
+                [project(table.reshape(shape), model.scopes[c], common).ravel() for table in part]
+            )
             for c in shared
             for shape in [tuple(model.cardinalities[v] for v in model.scopes[c])]
             for part in [flat[:, model.offsets[c] : model.offsets[c + 1]]]
@@ -124,19 +130,24 @@ def test_steps_cut_a_table_into_staying_and_going_and_lose_nothing(name):
         if table.step == "stay":
             u, v = table.scope
             stays, goes = (
-                whole[:, table.start : table.stop][:, table.margins[0][1] == k].sum(axis=1) for k in (0, 1)
+                whole[:, table.start : table.stop][:, table.margins[0][1] == k].sum(axis=1)
+                for k in (0, 1)
             )
             states = model.cardinalities[u]
             scope = model.scopes[table.clique]
             shape = tuple(model.cardinalities[w] for w in scope)
             start, stop = model.offsets[table.clique : table.clique + 2]
-            square = np.stack([project(row.reshape(shape), scope, (u, v)) for row in flat[:, start:stop]])
+            square = np.stack(
+                [project(row.reshape(shape), scope, (u, v)) for row in flat[:, start:stop]]
+            )
             assert stays == pytest.approx(square[:, range(states), range(states)].sum(axis=1))
             assert goes == pytest.approx(1 - stays)
     # a clique's cells given its separator have the product of their rows
     given = np.exp(forest.along_steps(log_rows))
     for clique in forest.order:
-        own = ~forest.is_inner & (np.searchsorted(model.offsets, forest.cells, side="right") - 1 == clique)
+        own = ~forest.is_inner & (
+            np.searchsorted(model.offsets, forest.cells, side="right") - 1 == clique
+        )
         states = forest.separator_states(clique, forest.separators[clique])[
             forest.cells[own] - model.offsets[clique]
         ]

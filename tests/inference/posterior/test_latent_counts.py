@@ -48,14 +48,18 @@ def test_a_release_of_another_kind_or_without_noise_is_refused(release):
         LatentCounts().fit("survey.release")
     with pytest.raises(ArgumentError, match="at least one"):
         LatentCounts().fit([])
-    exact = ExactStatistics().release(release.specification, pd.DataFrame({"a": [0, 1], "b": [1, 1]}))
+    exact = ExactStatistics().release(
+        release.specification, pd.DataFrame({"a": [0, 1], "b": [1, 1]})
+    )
     with pytest.raises(ArgumentError, match="NaiveMLE"):
         LatentCounts().fit(exact)
 
 
 @pytest.mark.parametrize("rng", ["seed", -1, 2.5])
 def test_what_seeds_nothing_is_refused_before_sampling(release, rng):
-    with pytest.raises(ArgumentError, match="`rng` must be a seed of at least 0 or a numpy Generator"):
+    with pytest.raises(
+        ArgumentError, match="`rng` must be a seed of at least 0 or a numpy Generator"
+    ):
         LatentCounts().fit(release, rng=rng)
 
 
@@ -108,7 +112,9 @@ def test_a_public_total_is_known_and_a_private_one_has_a_prior_that_sees_no_tabl
 
 
 def flat_release(model):
-    tables = {clique: np.ones(shape) for clique, shape in zip(model.cliques, model.shapes, strict=True)}
+    tables = {
+        clique: np.ones(shape) for clique, shape in zip(model.cliques, model.shapes, strict=True)
+    }
     return NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0), total=900)
 
 
@@ -129,13 +135,17 @@ def test_what_would_not_fit_is_refused_before_anything_is_made():
 
 
 def test_without_variables_the_posterior_is_the_prior():
-    posterior = LatentCounts().fit(release_of(specification({}, []), total=None), rng=1, draws=50, chains=2)
+    posterior = LatentCounts().fit(
+        release_of(specification({}, []), total=None), rng=1, draws=50, chains=2
+    )
     assert posterior.tree["posterior"].sizes["draw"] == 50
     assert posterior.stats["sampler"] == "exact"
 
 
 def fit(model, **settings):
-    release = release_of(model, records=400, total=settings.pop("total", None), law=settings.pop("law", None))
+    release = release_of(
+        model, records=400, total=settings.pop("total", None), law=settings.pop("law", None)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)
         return release, LatentCounts(**settings).fit(release, rng=1, draws=300, tune=400, chains=2)
@@ -182,7 +192,9 @@ def test_both_formulations_tell_the_same_of_tables_with_little_noise():
     first, second = (p.interval(["a", "b"]) for p in (one, other))
     width = (first["upper"] - first["lower"]).to_numpy()
     for column in ("estimate", "lower", "upper"):
-        assert first[column].to_numpy() == pytest.approx(second[column].to_numpy(), abs=0.2 * width.max())
+        assert first[column].to_numpy() == pytest.approx(
+            second[column].to_numpy(), abs=0.2 * width.max()
+        )
 
 
 def test_the_model_of_a_release_can_be_read_and_extended(release):

@@ -63,7 +63,9 @@ def expected_density(engine, values):
     if engine.total is None:
         low, high = np.log(engine.total_range)
         share = (math.log(total) - low) / (high - low)
-        density += math.log(share) + math.log1p(-share)  # of the logistic position of a uniform log N
+        density += math.log(share) + math.log1p(
+            -share
+        )  # of the logistic position of a uniform log N
     return density
 
 
@@ -187,10 +189,14 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
 def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
     """θ' from its prior and β given the tables give back the prior's standard deviation of β."""
     edges = [(i, i + 1) for i in (0, 1, 3, 4, 6, 7)] + [(i, i + 3) for i in range(6)]
-    grid = specification({str(i): [0, 1, 2] for i in range(9)}, [(str(i), str(j)) for i, j in edges])
+    grid = specification(
+        {str(i): [0, 1, 2] for i in range(9)}, [(str(i), str(j)) for i, j in edges]
+    )
     latent = formulation(grid, total=records).latent
     rng, size = np.random.default_rng(5), 1500
-    precision = latent.precision(np.full(latent.effects_prior.count, math.log(tau)), math.log(records))
+    precision = latent.precision(
+        np.full(latent.effects_prior.count, math.log(tau)), math.log(records)
+    )
     points = rng.normal(size=(size, len(precision))) / np.sqrt(precision)
     curvature = np.diag(records / latent.sampling_variance + tau**-2)
     betas, _, _ = draw_potentials(
@@ -207,7 +213,9 @@ def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
     np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.08)
-    np.testing.assert_allclose(np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.05)
+    np.testing.assert_allclose(
+        np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.05
+    )
     share = np.log(drawn.total[0] / 50) / math.log(100)
     assert abs(share.mean() - 0.5) < 0.04
     assert abs(share.std() - math.sqrt(1 / 12)) < 0.02
@@ -269,7 +277,9 @@ def test_posterior_is_the_exact_one(records, noise):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("noise", "records"), [(0.5, 20), (2.0, 60), (6.0, 20), (20.0, 20), (20.0, 60)])
+@pytest.mark.parametrize(
+    ("noise", "records"), [(0.5, 20), (2.0, 60), (6.0, 20), (20.0, 20), (20.0, 60)]
+)
 def test_posterior_is_the_exact_one_at_every_noise_level(records, noise):
     errors, ratios = [], []
     for law in (Laplace(noise), Gaussian(noise)):
@@ -301,7 +311,9 @@ def test_half_a_record_is_counted_for_each_cell_of_the_smallest_table():
 def test_populations_stay_with_tables_whose_cells_are_mostly_empty(seed):
     rng = np.random.default_rng(seed)
     counts, _ = simulated_counts(CYCLE, 10_000, rng, scale=15.0)
-    engine = LogLinear(evidence=gather(noisy_release(CYCLE, counts, DiscreteLaplace(1.0), rng)), total=1e4)
+    engine = LogLinear(
+        evidence=gather(noisy_release(CYCLE, counts, DiscreteLaplace(1.0), rng)), total=1e4
+    )
     latent = preliminary = engine.latent
     whitening = preliminary.whitening
     own = whitening.mode + rng.standard_normal((100, len(whitening.mode))) / np.sqrt(

@@ -61,6 +61,8 @@ def test_the_samplers_read_one_clock():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             reads = isinstance(node, ast.Attribute) and node.attr in CLOCKS
-            if "time" in names or (reads and isinstance(node.value, ast.Name) and node.value.id == "time"):
+            if "time" in names or (
+                reads and isinstance(node.value, ast.Name) and node.value.id == "time"
+            ):
                 readers.add(path.name)
     assert readers == {"formulation.py"}

@@ -11,7 +11,9 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.mechanisms import LaplaceStatistics
 
-DATA = [folder / "shared/data/biofam/biofam_states.csv" for folder in Path(__file__).resolve().parents]
+DATA = [
+    folder / "shared/data/biofam/biofam_states.csv" for folder in Path(__file__).resolve().parents
+]
 YEARS, STATES, NEEDED = 8, 8, 52
 
 
@@ -26,7 +28,9 @@ def test_intervals_hold_the_pooled_transitions_of_a_panel():
         pytest.skip("the data of the panel are not here")
     courses = pd.read_csv(path).iloc[:, :YEARS].astype(int)
     years = list(courses.columns)
-    network = bpm.declare(states={year: list(range(STATES)) for year in years}, cliques=list(pairwise(years)))
+    network = bpm.declare(
+        states={year: list(range(STATES)) for year in years}, cliques=list(pairwise(years))
+    )
     true = sum(
         np.histogram2d(courses[a], courses[b], bins=STATES, range=[(-0.5, STATES - 0.5)] * 2)[0]
         for a, b in pairwise(years)
@@ -34,6 +38,8 @@ def test_intervals_hold_the_pooled_transitions_of_a_panel():
     release = LaplaceStatistics(epsilon=1.0).release(network, courses, rng=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains
-        posterior = bpm.LatentCounts().fit(release, rng=0, chains=2, tune=300, draws=400, time_limit=1)
+        posterior = bpm.LatentCounts().fit(
+            release, rng=0, chains=2, tune=300, draws=400, time_limit=1
+        )
     pooled = posterior.interval(q.pooled(list(pairwise(years))), 0.9, of="records")
     assert ((pooled["lower"] <= true.ravel()) & (true.ravel() <= pooled["upper"])).sum() >= NEEDED

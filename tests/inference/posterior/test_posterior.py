@@ -11,7 +11,13 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of, 
 from notebook import html_of
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, PriorWarning, SamplingWarning
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ConsistencyWarning,
+    ModelError,
+    PriorWarning,
+    SamplingWarning,
+)
 from bayesprivmrf.inference import LatentCounts, Posterior, gather, limits_of_draws
 from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model import Domain
@@ -19,7 +25,11 @@ from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.release import NoisyStatistics
 
 DECOMPOSABLE = ["tree", "disconnected", "one state", "single"]
-ZEROS = ({"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]}, [("a", "b"), ("c", "b")], [(("a", 1), ("b", "x"))])
+ZEROS = (
+    {"a": [0, 1], "b": ["x", "y", "z"], "c": [1, 0]},
+    [("a", "b"), ("c", "b")],
+    [(("a", 1), ("b", "x"))],
+)
 
 NUMBERS = ["estimate", "lower", "upper"]
 
@@ -84,7 +94,9 @@ def test_intervals_are_the_limits_of_the_draws_in_the_order_asked_for():
 POOLED = ({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("c", "b")])
 
 
-@pytest.mark.parametrize("query", [q.pooled([("a", "b"), ("b", "c")]), q.table("b"), q.parities(2)], ids=repr)
+@pytest.mark.parametrize(
+    "query", [q.pooled([("a", "b"), ("b", "c")]), q.table("b"), q.parities(2)], ids=repr
+)
 def test_intervals_of_a_query_are_the_limits_of_its_answers(query):
     """Of sums of tables drawn together, measured or not: no sum of the tables' own limits."""
     posterior = drawn_posterior(release_of(specification(*POOLED), total=200), 300)
@@ -121,10 +133,17 @@ def test_answers_on_relaxed_counts_are_whole_and_none_that_only_adds_is_below_ze
     relaxed = np.tile([-0.7, 0.4, 0.4, 0.4] * 2, (1, 300, 1))
     moved = with_changes(posterior, counts=relaxed)
     table = moved.interval(q.table("a", "b"), of="records")
-    assert table["lower"].tolist() == table["upper"].tolist() == table["estimate"].tolist() == [0.0] * 4
+    assert (
+        table["lower"].tolist()
+        == table["upper"].tolist()
+        == table["estimate"].tolist()
+        == [0.0] * 4
+    )
     margin = moved.interval(q.table("b"), of="records")["estimate"]
     assert margin.tolist() == [0.0, 1.0]  # -0.7 + 0.4, and 0.4 + 0.4
-    signed = moved.interval(q.weighted("a", "b", matrix=[[1, 0, 0, -1], [1, 1, 0, 0]]), of="records")
+    signed = moved.interval(
+        q.weighted("a", "b", matrix=[[1, 0, 0, -1], [1, 1, 0, 0]]), of="records"
+    )
     assert signed["lower"].tolist() == [-1.0, -0.0]
 
 
@@ -136,7 +155,9 @@ def test_intervals_of_a_query_on_impossible_cells_and_on_waves_are_those_of_the_
         # few draws, and waves of different populations: nothing but equality is asked
         warnings.simplefilter("ignore", SamplingWarning)
         warnings.simplefilter("ignore", ConsistencyWarning)
-        waves = LatentCounts().fit([one, other], population="waves", rng=1, draws=50, tune=50, chains=2)
+        waves = LatentCounts().fit(
+            [one, other], population="waves", rng=1, draws=50, tune=50, chains=2
+        )
     assert "wave" in waves.specification.cliques[0]
     for posterior in (zeros, waves):
         clique = posterior.specification.cliques[0]
@@ -155,7 +176,10 @@ def test_intervals_of_records_are_whole_numbers_of_the_finite_population():
     assert frame["estimate"].sum() == pytest.approx(200)
     drawn = posterior.tree["posterior"]["counts[a,b]"].values[0]
     whole = np.rint(drawn[:, 1, 1])
-    assert frame.loc[(1, "y"), "upper"] == limits_of_draws(whole[np.newaxis], 0.9, (0, 200), is_whole=True)[1]
+    assert (
+        frame.loc[(1, "y"), "upper"]
+        == limits_of_draws(whole[np.newaxis], 0.9, (0, 200), is_whole=True)[1]
+    )
     for prob in (0.5, 0.77, 0.9):  # two adjacent draws may differ at any of their quantiles
         bounds = drawn_posterior(release_of(posterior.specification, total=200), 30).interval(
             ["a", "b"], prob, of="records"
@@ -234,7 +258,9 @@ def test_effects_beside_structural_zeros_are_not_reported():
     frame = posterior.edge_presence(0.1)
     assert np.isnan(frame.loc[("a", "b")].to_numpy(float)).all()
     assert np.isfinite(frame.loc[("b", "c")].to_numpy(float)).all()
-    potentials = {name for name in posterior.tree["posterior"].data_vars if name.startswith("potentials")}
+    potentials = {
+        name for name in posterior.tree["posterior"].data_vars if name.startswith("potentials")
+    }
     assert potentials == {"potentials[c]", "potentials[b,c]"}
 
 
@@ -276,7 +302,9 @@ def test_the_predictive_check_is_calibrated_on_the_true_tables_and_notices_false
     shares = []
     for _ in range(15):
         noisy = latent + generator.laplace(0, 4.0, latent.shape)
-        shares += list(held_at(posterior, latent, with_tables(release, noisy)).predictive_check()["p_value"])
+        shares += list(
+            held_at(posterior, latent, with_tables(release, noisy)).predictive_check()["p_value"]
+        )
     assert np.mean(shares) == pytest.approx(
         0.5, abs=3.5 * np.sqrt(1 / 12 / 30)
     )  # 45 that are not independent
@@ -307,7 +335,9 @@ def test_synthetic_data_sets_come_from_different_draws_and_have_the_size_of_the_
     large = posterior.synthetic(2, 20_000, rng=2)
     for frame, draw in zip(large, (0, 99), strict=True):
         expected = posterior.solution_at(0, draw).marginal(["b"]).values
-        found = frame["b"].value_counts(normalize=True).reindex(["x", "y", "z"]).fillna(0).to_numpy()
+        found = (
+            frame["b"].value_counts(normalize=True).reindex(["x", "y", "z"]).fillna(0).to_numpy()
+        )
         assert found == pytest.approx(expected, abs=4 * np.sqrt(0.25 / 20_000))
     with pytest.raises(ArgumentError, match="number"):
         posterior.synthetic(101, rng=1)
@@ -322,7 +352,9 @@ def test_synthetic_data_sets_of_a_private_population_have_the_median_size():
 
 
 def test_synthetic_data_sets_of_a_population_that_may_be_nothing_need_a_size():
-    drowned = release_of(specification({"a": [0, 1]}, [("a",)]), law=Laplace(1e4), records=5, total=None)
+    drowned = release_of(
+        specification({"a": [0, 1]}, [("a",)]), law=Laplace(1e4), records=5, total=None
+    )
     posterior = drawn_posterior(drowned, 20)
     with pytest.raises(ArgumentError, match="`size`"):
         posterior.synthetic(2, rng=1)
@@ -337,7 +369,9 @@ def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
     assert "marginal[draw_,a|b][0, x]" in summary.index
     posterior.save(tmp_path / "posterior.nc")
     again = az.from_netcdf(tmp_path / "posterior.nc")
-    xr.testing.assert_equal(again["posterior"].to_dataset(), posterior.tree["posterior"].to_dataset())
+    xr.testing.assert_equal(
+        again["posterior"].to_dataset(), posterior.tree["posterior"].to_dataset()
+    )
     assert set(again.children) == {
         *("posterior", "posterior_predictive", "prior", "prior_predictive"),
         *("sample_stats", "observed_data", "constant_data", "log_likelihood", "log_prior"),
@@ -348,10 +382,14 @@ def test_the_tree_reads_plots_and_saves_as_it_is(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_is_named_and_one_that_is_there_is_replaced(tmp_path):
-    first, second = (drawn_posterior(release_of(specification(*AWKWARD["single"])), size) for size in (5, 9))
+    first, second = (
+        drawn_posterior(release_of(specification(*AWKWARD["single"])), size) for size in (5, 9)
+    )
     path = tmp_path / "posterior.nc"
     for unwritable in (tmp_path / "missing" / "posterior.nc", tmp_path):
-        with pytest.raises(ArgumentError, match=rf"`path` .*'{re.escape(str(unwritable))}'.* folder"):
+        with pytest.raises(
+            ArgumentError, match=rf"`path` .*'{re.escape(str(unwritable))}'.* folder"
+        ):
             first.save(unwritable)
     assert not list(tmp_path.iterdir())
     first.save(path)
@@ -387,7 +425,9 @@ def test_a_scope_that_two_releases_measured_has_two_observed_tables():
     model = specification(*AWKWARD["tree"])
     releases = [release_of(model, seed=1), release_of(model, seed=2)]
     posterior = drawn_posterior(releases, 20)
-    assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(posterior.tree["observed_data"].data_vars)
+    assert {"noisy_counts[a,b]", "noisy_counts[a,b] 2"} <= set(
+        posterior.tree["observed_data"].data_vars
+    )
     first, second = gather(releases).answers(finished_of(posterior).counts)[::2]
     assert np.array_equal(first, second)
 
@@ -423,10 +463,14 @@ def test_edges_that_the_prior_decides_are_told_with_the_remedy(are_rare):
     table = np.rint(3000 * np.multiply.outer(shares, shares)).astype(int)
     model = specification({"a": range(4), "b": range(4)}, [("a", "b")])
     release = NoisyStatistics.from_tables(model, {("a", "b"): table}, noise=Laplace(1.0))
-    posterior = LatentCounts().fit(release, rng=1, draws=400, tune=200, chains=2, progress_bar=False)
+    posterior = LatentCounts().fit(
+        release, rng=1, draws=400, tune=200, chains=2, progress_bar=False
+    )
     if not are_rare:
         assert posterior.edge_presence(0.3)["probability"].item() < 0.1
         return
-    with pytest.warns(PriorWarning, match=r"1 of 1 edges.*fit LatentCounts\(formulation='log-linear'\)"):
+    with pytest.warns(
+        PriorWarning, match=r"1 of 1 edges.*fit LatentCounts\(formulation='log-linear'\)"
+    ):
         found = posterior.edge_presence(0.3)
     assert found["probability"].item() > 0.99

@@ -53,7 +53,10 @@ def test_a_loaded_posterior_answers_every_question_as_before(tmp_path, formulati
     assert loaded.marginal(["c"], given={"a": 1}).equals(posterior.marginal(["c"], given={"a": 1}))
     assert loaded.quantity(odds, draws=20).draws.equals(posterior.quantity(odds, draws=20).draws)
     assert repr(loaded.summary()) == repr(posterior.summary())
-    assert (loaded.status, loaded.stats["problems"]) == (posterior.status, posterior.stats["problems"])
+    assert (loaded.status, loaded.stats["problems"]) == (
+        posterior.status,
+        posterior.stats["problems"],
+    )
     np.testing.assert_equal(
         loaded.stats, posterior.stats
     )  # where NaN equals NaN: whole records have no E-BFMI
@@ -71,7 +74,9 @@ def test_a_simulated_posterior_stays_one(saved):
 def test_waves_come_back(tmp_path):
     rng = np.random.default_rng(1)
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
-    waves = [noisy_release(model, np.array([40.0, 10, 20, 30]), Laplace(1.0), rng) for _ in range(2)]
+    waves = [
+        noisy_release(model, np.array([40.0, 10, 20, 30]), Laplace(1.0), rng) for _ in range(2)
+    ]
     posterior = bpm.LatentCounts().fit(waves, population="waves", rng=1, **SHORT)
     posterior.save(tmp_path / "p.nc")
     loaded = bpm.load_posterior(tmp_path / "p.nc")

@@ -57,7 +57,9 @@ def test_a_function_of_named_variables_cannot_ask_for_others(posterior):
 
 
 def test_impossible_states_stay_impossible_in_the_draws_of_named_variables(posterior):
-    found = posterior.quantity(lambda draw: draw.marginal(["c", "b"]), draws=20, variables=["c", "b"])
+    found = posterior.quantity(
+        lambda draw: draw.marginal(["c", "b"]), draws=20, variables=["c", "b"]
+    )
     assert (found.draws.sel(c=1, b="y") == 0).all()
     assert found.draws.sum(["b", "c"]).values == pytest.approx(1)
 
@@ -81,7 +83,12 @@ def test_a_quantity_rounds_as_a_number_does(posterior):
 
 def test_a_quantity_prints_its_numbers_and_has_html(posterior):
     found = posterior.quantity(odds_ratio("a", "b"), draws=50, variables=["a", "b"]).round(2)
-    shown = [f"{float(found.lower):g} to {float(found.upper):g}", "interval", found.note, found.status]
+    shown = [
+        f"{float(found.lower):g} to {float(found.upper):g}",
+        "interval",
+        found.note,
+        found.status,
+    ]
     for text in (repr(found), html_of(found)):
         assert all(word in text for word in shown)
     table = posterior.quantity(lambda draw: draw.marginal(["a", "b"]), draws=20)

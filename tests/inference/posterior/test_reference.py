@@ -98,14 +98,18 @@ def test_latent_records_of_a_chain_have_the_enumerated_posterior(law, total):
     mean_b, square_b = first_two(b[:, :, None] + 2 * alpha, whole)
     mean_row, square_row = first_two(bc + alpha, b[:, :, None] + 2 * alpha)
     mean = np.concatenate([mean_ab.reshape(-1, 4), (mean_b * mean_row).reshape(-1, 4)], axis=1)
-    square = np.concatenate([square_ab.reshape(-1, 4), (square_b * square_row).reshape(-1, 4)], axis=1)
+    square = np.concatenate(
+        [square_ab.reshape(-1, 4), (square_b * square_row).reshape(-1, 4)], axis=1
+    )
 
     settings = {"seed": 5, "sweeps": 100_000, "thin": 5, "concentration": alpha}
     draws = hyper_dirichlet_draws(release, total_range=(low, high), **settings)
     require_equal(draws.marginals, *summarise(weights, mean, square))
     require_equal(draws.counts, *summarise(weights, tables, tables**2))
     if total is None:
-        require_equal(draws.total[..., None], *summarise(weights, size[:, None], size[:, None] ** 2))
+        require_equal(
+            draws.total[..., None], *summarise(weights, size[:, None], size[:, None] ** 2)
+        )
 
 
 @pytest.mark.parametrize(

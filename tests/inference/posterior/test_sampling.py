@@ -24,7 +24,13 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import choice
-from bayesprivmrf.inference.posterior.formulation import STATISTICS, Clock, Finished, Mixing, StepProgress
+from bayesprivmrf.inference.posterior.formulation import (
+    STATISTICS,
+    Clock,
+    Finished,
+    Mixing,
+    StepProgress,
+)
 from bayesprivmrf.inference.posterior.relaxed import nutpie as nutpie_sampler
 from bayesprivmrf.inference.posterior.results import diagnostics
 from bayesprivmrf.mechanisms import LaplaceStatistics
@@ -35,7 +41,9 @@ NUTS = LatentCounts(formulation="hyper-dirichlet")  # whole records have no traj
 
 @pytest.fixture(scope="module")
 def release():
-    return release_of(specification({"a": ["x", "y", "z"]}, [("a",)]), law=DiscreteLaplace(3.0), total=200)
+    return release_of(
+        specification({"a": ["x", "y", "z"]}, [("a",)]), law=DiscreteLaplace(3.0), total=200
+    )
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,9 @@ def test_equal_seeds_give_equal_posteriors_and_others_do_not(release, fitted):
     for group in ("posterior", "posterior_predictive", "prior", "sample_stats"):
         assert again.tree[group].to_dataset().identical(fitted.tree[group].to_dataset())
     other = NUTS.fit(release, rng=2)
-    assert not np.array_equal(other.tree["posterior"]["counts[a]"], fitted.tree["posterior"]["counts[a]"])
+    assert not np.array_equal(
+        other.tree["posterior"]["counts[a]"], fitted.tree["posterior"]["counts[a]"]
+    )
     assert (fitted.stats["seed"], again.stats["seed"]) == (1, "generator")
 
 
@@ -76,7 +86,9 @@ def test_a_second_fit_of_the_same_structure_takes_the_new_release(release, fitte
 def test_marginals_follow_from_the_counts_by_their_conjugate_law(release):
     """One table: E(mu | n) = (n + 1) / (N + 3), so the means over the draws agree to Monte Carlo error."""
     drawn = (
-        LatentCounts(formulation="hyper-dirichlet", concentration=1.0).fit(release, rng=1).tree["posterior"]
+        LatentCounts(formulation="hyper-dirichlet", concentration=1.0)
+        .fit(release, rng=1)
+        .tree["posterior"]
     )
     expected = (drawn["counts[a]"] + 1).mean(("chain", "draw")) / 203
     spread = drawn["marginal[a]"].std(("chain", "draw"))
@@ -180,12 +192,16 @@ def test_pymc_s_own_sampler_agrees_with_nutpie(release, fitted):
 @pytest.mark.parametrize("what", ["another source", "another prior"])
 def test_what_is_added_to_the_pymc_model_moves_its_draws_as_weights_move_those_without(what):
     """Bayes' rule: draws without the added term, weighed by it, are those that `pm.sample` gives with it."""
-    pair = release_of(specification({"a": ["x", "y"], "b": ["u", "v", "w"]}, [("a", "b")]), total=None)
+    pair = release_of(
+        specification({"a": ["x", "y"], "b": ["u", "v", "w"]}, [("a", "b")]), total=None
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SamplingWarning)
         posterior = LatentCounts(formulation="log-linear").fit(pair, rng=1, draws=3000)
     drawn = posterior.tree["posterior"]
-    at = drawn["effect"].values.tolist().index("a,b")  # log scales are in the order of the tree's effects
+    at = (
+        drawn["effect"].values.tolist().index("a,b")
+    )  # log scales are in the order of the tree's effects
 
     def some_and_scale(draws, log_scales):
         return draws["counts[a,b]"].values[..., 1, :].sum(axis=-1), log_scales[..., at]
@@ -248,7 +264,9 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
         statistics[name] = generator.random((4, 1000)) < 0.1
     if change == "energy":
         statistics["energy"] = np.cumsum(generator.normal(size=(4, 1000)), axis=1)
-    diagnosis = diagnostics.diagnose(made_up(values, **statistics), ("counts",), gather(release), "nutpie")
+    diagnosis = diagnostics.diagnose(
+        made_up(values, **statistics), ("counts",), gather(release), "nutpie"
+    )
     assert diagnosis.status is status
     if words is None:
         assert diagnosis.problems == ()
@@ -316,9 +334,16 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
     values = np.random.default_rng(8).normal(size=(4, 1000, 3))
     blank = np.zeros((4, 1000, 0))
     finished = Finished(
-        marginals=blank, counts=blank, effects=blank, total=blank, acceptance=acceptance, unmoved=0.5
+        marginals=blank,
+        counts=blank,
+        effects=blank,
+        total=blank,
+        acceptance=acceptance,
+        unmoved=0.5,
     )
-    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
+    diagnosis = diagnostics.diagnose(
+        made_up(values), ("counts",), gather(release), "nutpie", finished
+    )
     assert diagnosis.status is status
     assert diagnosis.numbers["population_unmoved"] == 0.5
     if acceptance is None:
@@ -349,7 +374,10 @@ def test_one_chain_is_judged_by_its_halves(release):
     )
     values[0, :1000] += 1
     assert (
-        diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").numbers["r_hat"] > 1.05
+        diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").numbers[
+            "r_hat"
+        ]
+        > 1.05
     )
 
 
@@ -456,7 +484,9 @@ def test_a_sampling_goes_on_until_the_energy_moves_too(release):
     assert not diagnostics.is_mixed(diagnostics.mixing_of(draws, walk), 4)
 
 
-@pytest.mark.parametrize(("moved", "status"), [(0.2, Status.ITERATION_LIMIT), (0.03, Status.NOT_TRUSTED)])
+@pytest.mark.parametrize(
+    ("moved", "status"), [(0.2, Status.ITERATION_LIMIT), (0.03, Status.NOT_TRUSTED)]
+)
 def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuck_is_not_trusted(
     release, moved, status
 ):
@@ -486,7 +516,9 @@ def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, is_late
     sampled = made_up(np.random.default_rng(8).normal(size=(4, size, 3)))
     sampled = replace(sampled, is_late=is_late)
     slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
-    assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
+    assert re.search(
+        words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0]
+    )
 
 
 def drawn_by_nutpie(*made):
@@ -504,7 +536,11 @@ def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
-    assert nutpie_sampler.steps_made(drawn_by_nutpie(5000, 1000), 1000, None)[0].shape == (2, 1000, 1)
+    assert nutpie_sampler.steps_made(drawn_by_nutpie(5000, 1000), 1000, None)[0].shape == (
+        2,
+        1000,
+        1,
+    )
     assert nutpie_sampler.steps_made(drawn_by_nutpie(0, 0), 1000, None)[0].shape == (0, 0, 1)
 
 
@@ -663,12 +699,15 @@ def test_intervals_hold_the_truth_where_counts_are_nearly_none():
     rng = np.random.default_rng(0)
     links = [rng.normal(0, 1.0, (3, 3)) for _ in scopes]
     logs: Any = sum(
-        np.log(rng.dirichlet([3, 1, 0.2])).reshape([3 if u == v else 1 for u in range(5)]) for v in range(5)
+        np.log(rng.dirichlet([3, 1, 0.2])).reshape([3 if u == v else 1 for u in range(5)])
+        for v in range(5)
     )
     for scope, link in zip(scopes, links, strict=True):
         logs = logs + link.reshape([3 if v in scope else 1 for v in "abcde"])
     joint = np.exp(logs) / np.exp(logs).sum()
-    codes = np.unravel_index(np.random.default_rng(100).choice(3**5, 10_000, p=joint.ravel()), joint.shape)
+    codes = np.unravel_index(
+        np.random.default_rng(100).choice(3**5, 10_000, p=joint.ravel()), joint.shape
+    )
     data = pd.DataFrame(dict(zip("abcde", codes, strict=True)))
     network = bpm.declare(states={v: [0, 1, 2] for v in "abcde"}, cliques=scopes)
     release = LaplaceStatistics(epsilon=1.0).release(network, data, rng=0)

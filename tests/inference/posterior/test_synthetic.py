@@ -41,7 +41,9 @@ def test_combined_intervals_are_wide_but_proper_where_the_synthetic_data_are_too
     generator = np.random.default_rng(12)
     negative = held = 0
     for _ in range(600):
-        truth, estimates, variances = simulated(generator, posterior_sd=0.2, sampling_sd=1.0, sets=5)
+        truth, estimates, variances = simulated(
+            generator, posterior_sd=0.2, sampling_sd=1.0, sets=5
+        )
         combined = combine_estimates(estimates, variances)
         negative += combined.variance < 0
         held += combined.lower <= truth <= combined.upper
@@ -57,7 +59,10 @@ def test_the_rules_for_partial_synthesis_and_for_imputation_would_not_cover():
     for _ in range(1500):
         truth, q, u = simulated(generator, posterior_sd=1.0, sampling_sd=1.0, sets=sets)
         b, within = q.var(ddof=1), u.mean()
-        for name, variance in (("partial", b / sets + within), ("imputation", (1 + 1 / sets) * b + within)):
+        for name, variance in (
+            ("partial", b / sets + within),
+            ("imputation", (1 + 1 / sets) * b + within),
+        ):
             held[name] += abs(q.mean() - truth) <= 1.645 * np.sqrt(variance)
     assert held["imputation"] / 1500 > 0.97
     generator = np.random.default_rng(13)

@@ -47,7 +47,10 @@ def test_map_has_the_covariance_and_the_mode_of_the_normal_approximation(name, m
 @pytest.mark.parametrize("name", list(GROUPS))
 def test_transposes_are_those_of_the_matrices(name):
     information, precision, mode = example(GROUPS[name], np.random.default_rng(2))
-    found, unit = whitening.BlockWhitening.of(information, precision, mode, GROUPS[name]), np.eye(mode.size)
+    found, unit = (
+        whitening.BlockWhitening.of(information, precision, mode, GROUPS[name]),
+        np.eye(mode.size),
+    )
     np.testing.assert_array_equal(times(found.transposed_basis, unit), times(found.basis, unit).T)
     np.testing.assert_array_equal(times(found.transposed_mixing, unit), times(found.mixing, unit).T)
 

@@ -83,7 +83,9 @@ class Likelihood:
             rows = np.empty((records + 1, GRID.size))
             for n in count:
                 k = count[: n + 1]
-                log_weight = choose[n] - choose[k] - choose[n - k] + loss[first][k] + loss[second][n - k]
+                log_weight = (
+                    choose[n] - choose[k] - choose[n - k] + loss[first][k] + loss[second][n - k]
+                )
                 rows[n] = logsumexp(
                     log_weight[:, None] + k[:, None] * log_p + (n - k)[:, None] * log_q, axis=0
                 )

@@ -37,7 +37,8 @@ FAR = 4
 def take(records, state, data, rng):
     """Draw distinct records at random from the tables, which do not change."""
     # copy the tables, which are reduced as records are drawn without replacement
-    values, totals = state.values, state.totals
+    values = state.values
+    totals = state.totals
     totals[:] = 0.0
     for cell in range(values.size):
         values[cell] = state.counts[cell]
@@ -65,7 +66,8 @@ def first_records(wanted, records, total, state, data, rng):
         if is_new:
             weigh_all(state, data)
             for cell in range(state.weights.size if groups else 0):
-                is_inside, is_wanted = False, True
+                is_inside = False
+                is_wanted = True
                 for g in range(groups):
                     is_inside |= data.codes[g, cell] >= 0
                     is_wanted &= data.codes[g, cell] < 0 or data.codes[g, cell] == wanted[r, g]
@@ -95,7 +97,10 @@ def move_total(moves, bounds, records, total, state, data, rng):
     """
     # a list of records limits their number by its space; tables alone do not
     is_listed = records.shape[0] > 1
-    most = min(bounds[1], records.shape[0]) if is_listed else bounds[1]
+    if is_listed:
+        most = min(bounds[1], records.shape[0])
+    else:
+        most = bounds[1]
     if moves:
         weigh_all(state, data)
     for _ in range(moves):
@@ -104,7 +109,10 @@ def move_total(moves, bounds, records, total, state, data, rng):
             continue
         place = 0
         if is_listed:
-            place = total if is_birth else int(rng.random() * total)
+            if is_birth:
+                place = total
+            else:
+                place = int(rng.random() * total)
         elif not is_birth:
             take(records, state, data, rng)
         record = records[place]

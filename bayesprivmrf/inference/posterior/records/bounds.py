@@ -37,7 +37,8 @@ from bayesprivmrf.noise.kernels import ABSOLUTE
 
 # Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
-    "bounds and numbers without noise must allow at least one table, but contradict each other; correct one."
+    "bounds and numbers without noise must allow at least one table, but contradict each other; "
+    "correct one."
 )
 # Larger than any number of records, and small enough for sums in 64 bits
 _MANY = np.int64(1) << 60
@@ -81,10 +82,15 @@ class NestedSums:
     def __init__(self, cells: int, family: Sequence[Bounded]) -> None:
         self._parts: dict[int, IntArray] = {}
         self._low, self._high = [0] * cells, [int(_MANY)] * cells
-        block_of, sizes = np.arange(cells), [1] * cells  # largest block so far that contains each cell
+        # largest block so far that contains each cell
+        block_of = np.arange(cells)
+        sizes = [1] * cells
         for each in sorted(family, key=lambda each: each.cells.size):
             parts, found = np.unique(block_of[each.cells], return_counts=True)
-            if any(sizes[part] != count for part, count in zip(parts.tolist(), found.tolist(), strict=True)):
+            if any(
+                sizes[part] != count
+                for part, count in zip(parts.tolist(), found.tolist(), strict=True)
+            ):
                 raise CrossingError
             block = len(sizes)
             self._low.append(max(each.lowest, sum(self._low[part] for part in parts)))
@@ -119,7 +125,9 @@ class NestedSums:
         left = [(self._tops, total)]
         while left:
             parts, number = left.pop()
-            low, high = (np.array([ends[part] for part in parts]) for ends in (self._low, self._high))
+            low, high = (
+                np.array([ends[part] for part in parts]) for ends in (self._low, self._high)
+            )
             shares = _parted(number, np.array([near[part] for part in parts], float), low, high)
             for part, share in zip(parts.tolist(), shares.tolist(), strict=True):
                 if part < self._cells:
@@ -132,19 +140,28 @@ class NestedSums:
 def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> IntArray:
     """Return whole numbers with a given sum, within bounds and roughly proportional to the wanted numbers."""
     high = np.minimum(high, number)
-    scale = number / wanted.sum() if wanted.sum() > 0 else 0.0
+    if wanted.sum() > 0:
+        scale = number / wanted.sum()
+    else:
+        scale = 0.0
     found = np.clip(np.rint(wanted * scale).astype(np.int64), low, high)
     missing = number - int(found.sum())
-    spare = high - found if missing > 0 else found - low
+    if missing > 0:
+        spare = high - found
+    else:
+        spare = found - low
     before = np.concatenate([[0], np.cumsum(spare.astype(float))[:-1]])
     moved = np.clip(abs(missing) - before, 0, spare).astype(np.int64)
-    return found + moved if missing > 0 else found - moved
+    if missing > 0:
+        return found + moved
+    return found - moved
 
 
 def half_widths(evidence: Evidence) -> FloatArray:
     """Return half the width of each number's bounds, shape (numbers,): 0 for exact numbers, -1 for noisy ones."""
     halves = [
-        law.half_width if law.kernel == "within" else -float(law.variance > 0) for law in evidence.noise
+        law.half_width if law.kernel == "within" else -float(law.variance > 0)
+        for law in evidence.noise
     ]
     return evidence.spread(halves)
 
@@ -173,7 +190,8 @@ def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | Non
     is_noiseless, halves = (
         values[measured.targets] for values in (noiseless_numbers(evidence), half_widths(evidence))
     )
-    middle, found = evidence.noisy_counts[measured.targets], []
+    middle = evidence.noisy_counts[measured.targets]
+    found = []
     for number in np.flatnonzero(is_noiseless):
         own = measured.sums == number
         if (measured.entries[own] != 1).any():
@@ -203,13 +221,15 @@ def log_within(residual, half, width, kernel):
     noise k therefore satisfies residual - half <= k <= residual + half.
     """
     # smallest and largest noise within the bounds
-    low, high = math.ceil(residual - half), math.floor(residual + half)
+    low = math.ceil(residual - half)
+    high = math.floor(residual + half)
     near = min(max(0.0, low), high)  # the noise with the largest density
     if width == 0.0:
         return 0.0 if near == 0.0 else _FORBIDDEN
     if kernel != ABSOLUTE:
         # add terms outward from the largest, until they are negligible
-        top, total = log_kernel(kernel, near / width), 0.0
+        top = log_kernel(kernel, near / width)
+        total = 0.0
         for way in (-1.0, 1.0):
             k = near if way > 0.0 else near - 1.0
             while low <= k <= high:
@@ -280,7 +300,9 @@ class Group:
         design = np.array(self.rows)[:, self.possible].T
         weights = np.linalg.lstsq(design, row[self.possible], rcond=1e-10)[0]
         is_determined = np.abs(design @ weights - row[self.possible]).max(initial=0.0) < _ROUNDING
-        return float(weights @ self.answers) if is_determined else None
+        if is_determined:
+            return float(weights @ self.answers)
+        return None
 
     def family(self) -> list[Bounded]:
         """Return the atoms whose counts the exact numbers determine, and the bounded sets.
@@ -292,9 +314,13 @@ class Group:
         """
         if not self.rows:
             return self.bounded
-        columns, place = np.unique(np.array(self.rows)[:, self.possible], axis=1, return_inverse=True)
+        columns, place = np.unique(
+            np.array(self.rows)[:, self.possible], axis=1, return_inverse=True
+        )
         is_determined = columns.any(axis=0)
-        counts, _, rank, _ = np.linalg.lstsq(columns[:, is_determined], np.array(self.answers), rcond=1e-10)
+        counts, _, rank, _ = np.linalg.lstsq(
+            columns[:, is_determined], np.array(self.answers), rcond=1e-10
+        )
         if rank < is_determined.sum():
             raise CrossingError
         whole = np.rint(counts)

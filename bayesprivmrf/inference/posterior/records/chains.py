@@ -18,7 +18,12 @@ from bayesprivmrf.inference.posterior.formulation import WORK, Clock, StepProgre
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import grouped, half_widths
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
-from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
+from bayesprivmrf.inference.posterior.results.diagnostics import (
+    LONGEST,
+    SMALLEST_ESS,
+    is_mixed,
+    mixing_of,
+)
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import codes_of
 
@@ -48,7 +53,9 @@ class RecordData(NamedTuple):
     member_starts: IntArray  # where the cells of each measured number begin in `members`
     members: IntArray
     member_weights: IntArray
-    noisy: FloatArray  # released numbers, and the widths of their noise; 0 for exact and bounded sums
+    noisy: (
+        FloatArray  # released numbers, and the widths of their noise; 0 for exact and bounded sums
+    )
     widths: FloatArray
     kernels: IntArray  # codes of the noise's kernels; that of exact sums does not matter
     halves: FloatArray  # half the width of a number's bounds, or -1
@@ -84,8 +91,10 @@ class ChainState(NamedTuple):
     @classmethod
     def empty(cls, data: RecordData, shapes: FloatArray) -> ChainState:
         """Return the state of a chain without records."""
-        cells, rows = shapes.size, data.row_cliques.size
-        numbers, cliques = data.noisy.size, data.clique_rows.size - 1
+        cells = shapes.size
+        rows = data.row_cliques.size
+        numbers = data.noisy.size
+        cliques = data.clique_rows.size - 1
         return cls(
             shapes=shapes,
             counts=np.zeros(cells, np.int64),
@@ -110,21 +119,26 @@ def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
     The cliques of the evidence's model are the tables of the forest.
     """
     forest = sums.forest
-    size, row_starts = forest.cells.size, forest.row_starts
+    size = forest.cells.size
+    row_starts = forest.row_starts
     clique_rows = np.searchsorted(row_starts, [0, *(table.stop for table in forest.tables)])
     row_cliques = np.repeat(np.arange(len(forest.tables)), np.diff(clique_rows))
     rows = np.repeat(np.arange(row_cliques.size), np.diff(forest.source_starts))
     child_starts, child_rows = grouped(forest.sources, rows, size)
-    measured, (cells, sets, bounds) = MeasuredCells.of(evidence), sums.sets
+    measured = MeasuredCells.of(evidence)
+    (cells, sets, bounds) = sums.sets
     # measured numbers, then exact and bounded sums, whose noise has the width 0
     count = measured.targets.size + len(bounds)
     own = np.concatenate([forest.places[measured.sources], cells])
     places = np.concatenate([measured.sums, measured.targets.size + sets])
-    weights = np.concatenate([np.rint(measured.entries).astype(np.int64), np.ones(cells.size, np.int64)])
+    weights = np.concatenate(
+        [np.rint(measured.entries).astype(np.int64), np.ones(cells.size, np.int64)]
+    )
     table_starts, table_cells = grouped(own, places, size)
     member_starts, members = grouped(places, own, count)
     low, high = bounds.T
-    exact, given = np.zeros(len(bounds)), measured.targets
+    exact = np.zeros(len(bounds))
+    given = measured.targets
     widths = evidence.spread([law.scale for law in evidence.noise])[given]
     codes = codes_of([law.base_law.kernel for law in evidence.noise])
     return RecordData(
@@ -199,7 +213,9 @@ class RecordChain:
             if self.stopped.is_set():
                 return {name: values[:draw] for name, values in stored.items()}
             births = thin * self.births
-            if self.total + births > len(self.latent):  # space for the records that may be born in many draws
+            if self.total + births > len(
+                self.latent
+            ):  # space for the records that may be born in many draws
                 more = np.zeros((50 * births, self.latent.shape[1]), np.int32)
                 self.latent = np.concatenate([self.latent[: self.total], more])
             self.total = stored["total"][draw] = self.sweep(self, thin)
@@ -246,7 +262,8 @@ def sample_chains(
     """
     clock = Clock(time_limit)
     chains = len(states)
-    thin, kept = 1, [state.run(0, 1) for state in states]
+    thin = 1
+    kept = [state.run(0, 1) for state in states]
     with (
         ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
         StepProgress(tune + draws, is_shown=progress_bar) as bar,
@@ -254,13 +271,17 @@ def sample_chains(
         _, stopped = _together(workers, states, tune, 1, bar, Clock())
         for state in states:
             state.is_tuning = False
-        before, is_late = (thin, kept), False
+        before = (thin, kept)
+        is_late = False
         while not stopped:
             is_first = thin == 1
             limit = Clock() if is_first else clock  # the first length is always completed
-            new, stopped = _together(workers, states, draws - len(kept[0]["total"]), thin, bar, limit)
+            new, stopped = _together(
+                workers, states, draws - len(kept[0]["total"]), thin, bar, limit
+            )
             if stopped and not is_first and clock.is_over:
-                (thin, kept), is_late = before, True
+                (thin, kept) = before
+                is_late = True
                 break
             kept = [
                 {name: np.concatenate([old[name], values]) for name, values in one.items()}
@@ -274,14 +295,19 @@ def sample_chains(
                 is_late = True
                 break
             before = thin, kept
-            thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
+            thin = 2 * thin
+            kept = [{name: values[1::2] for name, values in one.items()} for one in kept]
             bar.aim(tune + thin * draws, "continuing: the chains have not mixed")
     shortest = min(len(one["total"]) for one in kept)
     values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
     return values, {
         "is_interrupted": shortest < draws,
         "is_late": is_late,
-        "stats": {"sampler": "exact", "steps_between_draws": thin, "sampling_seconds": clock.seconds},
+        "stats": {
+            "sampler": "exact",
+            "steps_between_draws": thin,
+            "sampling_seconds": clock.seconds,
+        },
     }
 
 
@@ -294,7 +320,8 @@ def _together(
     clock: Clock,
 ) -> tuple[list[Kept], bool]:
     """Run the next sweeps of every chain, and return the stored draws; fewer if a chain is stopped."""
-    futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
+    futures = [workers.submit(state.run, draws, thin) for state in states]
+    stopped = False
     try:
         # look ten times a second, for the progress bar and the time limit; arbitrary
         while wait(futures, timeout=0.1).not_done:

@@ -60,7 +60,10 @@ def _trajectory(
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length is random: a trajectory of fixed length could return to its start in some direction
     size = step * (0.8 + 0.4 * rng.random())
-    here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
+    here = beta.copy()
+    new_value = value
+    new_gradient = gradient
+    new_mu = mu
     # leapfrog steps: half a step of the momentum at both ends
     momentum += 0.5 * size * gathered(root, scale, new_gradient)
     for leap in range(leaps):
@@ -70,7 +73,10 @@ def _trajectory(
         momentum += share * gathered(root, scale, new_gradient)
     # the Metropolis correction makes the target exact; an energy that is not a number is rejected
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-    chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+    if gain == gain:
+        chance = math.exp(min(gain, 0.0))
+    else:
+        chance = 0.0
     if rng.random() < chance:
         return here, new_value, new_gradient, new_mu, chance, True
     return beta, value, gradient, mu, chance, False
@@ -80,7 +86,8 @@ def _trajectory(
 def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng):
     """Move the potentials given the records by Hamiltonian trajectories; adapt `step` in place while `is_tuning`."""
     # prior precision, and the scale of each coordinate by the information of the records
-    precision, scale = np.empty(beta.size), np.empty(beta.size)
+    precision = np.empty(beta.size)
+    scale = np.empty(beta.size)
     for i in range(beta.size):
         precision[i] = math.exp(-2.0 * log_scales[effects.levels[i]])
         scale[i] = math.sqrt(effects.own[i] / (total * effects.information[i] + precision[i]))
@@ -100,7 +107,8 @@ def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects,
 @njit(nogil=True, **INNER)
 def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     """Move each scale given the potentials, then scales together with potentials, in place."""
-    sizes, squares = np.zeros(log_scales.size), np.zeros(log_scales.size)
+    sizes = np.zeros(log_scales.size)
+    squares = np.zeros(log_scales.size)
     for i in range(beta.size):
         sizes[effects.levels[i]] += 1.0
         squares[effects.levels[i]] += beta[i] * beta[i]
@@ -110,7 +118,8 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     for g in range(log_scales.size):
         width = 2.4 / math.sqrt(2.0 * sizes[g] + effects.hyper[g, g])
         for _ in range(4):
-            old, by = log_scales[g], width * rng.standard_normal()
+            old = log_scales[g]
+            by = width * rng.standard_normal()
             gain = -by * (pulled[g] + 0.5 * by * effects.hyper[g, g] + sizes[g])
             gain -= 0.5 * squares[g] * (math.exp(-2.0 * (old + by)) - math.exp(-2.0 * old))
             if math.log(rng.random()) < gain:
@@ -122,18 +131,23 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     # is fixed, so its prior does not change
     for turn in range(1 + min(log_scales.size, 6)):
         by = rng.standard_normal() * math.exp(-3.0 * rng.random())
-        before, moved = log_scales.copy(), beta.copy()
+        before = log_scales.copy()
+        moved = beta.copy()
         chosen = int(rng.random() * log_scales.size)
         for g in range(log_scales.size):
             if turn == 0 or g == chosen:
                 log_scales[g] += by
         for i in range(beta.size):
             moved[i] *= math.exp(log_scales[effects.levels[i]] - before[effects.levels[i]])
-        new, new_partition = scale_density(log_scales, effects), _log_partition(moved, plan)
-        gain = new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
+        new = scale_density(log_scales, effects)
+        new_partition = _log_partition(moved, plan)
+        gain = (
+            new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
+        )
         if math.log(rng.random()) < gain:
             put(beta, moved)
-            prior, partition = new, new_partition
+            prior = new
+            partition = new_partition
         else:
             put(log_scales, before)
 
@@ -149,8 +163,10 @@ def condition(beta, shapes, values, data, effects, plan):
             values[cell] += flat[effects.parts[k]]
     # from the leaves: normalize each row, and add its log sum to the parent's cells
     for row in range(data.row_starts.size - 2, -1, -1):
-        start, stop = data.row_starts[row], data.row_starts[row + 1]
-        top, total = -np.inf, 0.0
+        start = data.row_starts[row]
+        stop = data.row_starts[row + 1]
+        top = -np.inf
+        total = 0.0
         for i in range(start, stop):
             top = max(top, values[i])
         for i in range(start, stop):
@@ -172,8 +188,12 @@ def scale_density(log_scales, effects):
 @njit(nogil=True, **INNER)
 def _couple(records, trial, total, old, new, current, counts, data, rng):
     """Write the records with the same quantiles under the new rows to `trial`, and their tables to `counts`."""
-    row_starts, source_starts, cell_rows = data.row_starts, data.source_starts, data.cell_rows
-    child_starts, child_rows, row_cliques = data.child_starts, data.child_rows, data.row_cliques
+    row_starts = data.row_starts
+    source_starts = data.source_starts
+    cell_rows = data.cell_rows
+    child_starts = data.child_starts
+    child_rows = data.child_rows
+    row_cliques = data.row_cliques
     counts[:] = 0
     for r in range(total):
         for k in range(records.shape[1]):
@@ -202,7 +222,10 @@ def _couple(records, trial, total, old, new, current, counts, data, rng):
 @njit(nogil=True, **INNER)
 def _log_prior(beta, log_scales, effects):
     """Return the log prior density of the potentials and, if they are learned, of the scales."""
-    value = scale_density(log_scales, effects) if effects.hyper.size else 0.0
+    if effects.hyper.size:
+        value = scale_density(log_scales, effects)
+    else:
+        value = 0.0
     for i in range(beta.size):
         own = log_scales[effects.levels[i]]
         value -= 0.5 * beta[i] * beta[i] * math.exp(-2.0 * own) + own
@@ -210,7 +233,9 @@ def _log_prior(beta, log_scales, effects):
 
 
 @njit(nogil=True, **INNER)
-def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, data, effects, plan, rng):
+def move_together(
+    beta, log_scales, records, trial, total, step, is_tuning, state, data, effects, plan, rng
+):
     """Move potentials and scales together with the records, whose quantiles are fixed."""
     # steps of random size, because the tails are not normal
     size = step[2] * math.exp(-2.0 * rng.random())
@@ -219,7 +244,8 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     middle = effects.center * (effects.known + 1.0)
     place = (effects.inverse @ beta - middle / precision) * np.sqrt(precision)
     # autoregressive proposal of the scales and of the position
-    new_scales, new_place = log_scales.copy(), np.empty(place.size)
+    new_scales = log_scales.copy()
+    new_place = np.empty(place.size)
     if effects.hyper.size:
         common = rng.standard_normal()
         for g in range(log_scales.size):
@@ -231,7 +257,9 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     # log acceptance ratio: prior and proposal, then the noise density of the new tables
     gain = _log_prior(moved, new_scales, effects) - _log_prior(beta, log_scales, effects)
     gain += 0.5 * np.sum(new_place * new_place - place * place + np.log(precision / new_precision))
-    shapes, counts, sums = np.empty(state.shapes.size), state.trial_counts, state.trial_sums
+    shapes = np.empty(state.shapes.size)
+    counts = state.trial_counts
+    sums = state.trial_sums
     condition(moved, shapes, state.values, data, effects, plan)
     gain -= log_density(state.counts, sums, data)
     _couple(records, trial, total, state.shapes, shapes, state.current, counts, data, rng)
@@ -246,14 +274,18 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
             put(records[k], trial[k])
     if is_tuning:  # towards an acceptance of 0.3
         step[3] += 1.0
-        chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+        if gain == gain:
+            chance = math.exp(min(gain, 0.0))
+        else:
+            chance = 0.0
         step[2] = min(step[2] * math.exp((chance - 0.3) / math.sqrt(step[3])), 1.0)
 
 
 @njit(nogil=True, **INNER)
 def move_total_far(reach, bounds, records, total, state, data, rng):
     """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; return the new number of records."""
-    counts, sums = state.trial_counts, state.trial_sums
+    counts = state.trial_counts
+    sums = state.trial_sums
     put(state.values, state.shapes)
     put(state.totals, state.wholes)
     for _ in range(FAR):
@@ -294,10 +326,15 @@ def advance_effects(
 
     The tables of the model's cliques are written to `tables`.
     """
-    state, data, effects = by_reference(state), by_reference(data), by_reference(effects)
+    state = by_reference(state)
+    data = by_reference(data)
+    effects = by_reference(effects)
     condition(beta, state.shapes, state.values, data, effects, plan)
     sum_rows(state, data)
-    trial = np.empty_like(records) if effects.basis.size else records[:0]
+    if effects.basis.size:
+        trial = np.empty_like(records)
+    else:
+        trial = records[:0]
     if not state.counts.any():
         first_records(wanted, records, total, state, data, rng)
     for _ in range(sweeps):
@@ -308,7 +345,9 @@ def advance_effects(
             total = move_total_far(reach, bounds, records, total, state, data, rng)
         # potentials and scales given the records
         _, statistics = _tables(state.counts, effects, plan)
-        moved = _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng)
+        moved = _move_effects(
+            beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng
+        )
         put(beta, moved)
         if effects.hyper.size:
             _move_scales(beta, log_scales, statistics, total, effects, plan, rng)

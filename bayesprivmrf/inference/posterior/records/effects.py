@@ -104,7 +104,9 @@ class NormalEffects(RecordEngine):
         if not self.keeps_sums:
             return latent
         noise = tuple(
-            law if law.variance > 0 and law.kernel != "within" else Gaussian(max(law.standard_deviation, 1.0))
+            law
+            if law.variance > 0 and law.kernel != "within"
+            else Gaussian(max(law.standard_deviation, 1.0))
             for law in self.evidence.noise
         )
         return replace(latent, evidence=replace(self.evidence, noise=noise))
@@ -112,18 +114,23 @@ class NormalEffects(RecordEngine):
     @cached_property
     def effects(self) -> EffectData:
         """Arrays that moves of the potentials read."""
-        rough, model = self.preliminary, self.evidence.specification
-        prior, cards = rough.effects_prior, model.cardinalities
+        rough = self.preliminary
+        model = self.evidence.specification
+        prior = rough.effects_prior
+        cards = model.cardinalities
         own_tables = replace(
             self.bagged,
             queries=None,
             scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
             possible=self.evidence.supported_cells,
         )
-        cells, place = MeasuredCells.of(own_tables), np.argsort(self.forest.cells)
+        cells = MeasuredCells.of(own_tables)
+        place = np.argsort(self.forest.cells)
         part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], place.size)
-        curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
-        own, root = curvature, np.zeros((0, 0))
+        curvature = rough.curvature()
+        precision = prior.precision(rough.mode.log_scales)
+        own = curvature
+        root = np.zeros((0, 0))
         if curvature.ndim == 2:
             own = np.diag(curvature).copy()
             root = np.linalg.inv(np.linalg.cholesky(curvature)).T
@@ -133,7 +140,9 @@ class NormalEffects(RecordEngine):
             parts=parts,
             levels=prior.levels.astype(np.int64),
             expected=prior.expected_log_scales,
-            hyper=np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance),
+            hyper=np.zeros((0, 0))
+            if rough.scale is not None
+            else np.linalg.inv(prior.scale_covariance),
             root=root,
             own=own,
             information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
@@ -144,7 +153,9 @@ class NormalEffects(RecordEngine):
             center=whitening.mode,
             scale=rough.mode.log_scales,
         )
-        return data._replace(**{name: np.ascontiguousarray(x) for name, x in data._asdict().items()})
+        return data._replace(
+            **{name: np.ascontiguousarray(x) for name, x in data._asdict().items()}
+        )
 
     def _whitening(self, curvature: FloatArray, precision: FloatArray) -> Whitening:
         """Return coordinates in which the posterior of the potentials is nearly standard normal.
@@ -153,15 +164,21 @@ class NormalEffects(RecordEngine):
         direction. Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on
         missing information). They have none with exact sums, which moves that the records follow would violate.
         """
-        mode, prior, size = self.preliminary.mode, self.preliminary.effects_prior, len(precision)
-        nothing, none = np.zeros((0, 0)), np.zeros(0)
+        mode = self.preliminary.mode
+        prior = self.preliminary.effects_prior
+        size = len(precision)
+        nothing = np.zeros((0, 0))
+        none = np.zeros(0)
         unused = Whitening(basis=nothing, information=none, shares=nothing, mode=none)
         if curvature.ndim == 1 or not size or self.keeps_sums:
             return unused
-        records, noise = curvature - np.diag(precision), mode.noise_information()[:size, :size]
+        records = curvature - np.diag(precision)
+        noise = mode.noise_information()[:size, :size]
         ridge = 1e-9 * np.diag(curvature.diagonal())
         observed = noise - noise @ np.linalg.solve(noise + records + ridge, noise)
-        present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
+        present = np.linalg.eigvals(
+            np.linalg.solve(curvature, observed + np.diag(precision))
+        ).real.min()
         if present > 0.5:
             return unused
         return Whitening.of(observed, precision, mode.coordinates, prior.levels, prior.count)
@@ -170,17 +187,28 @@ class NormalEffects(RecordEngine):
     def reach(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
         # such moves would violate exact sums
-        error = 0.0 if self.total is not None or self.keeps_sums else self.evidence.total_standard_error
-        return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
+        if self.total is not None or self.keeps_sums:
+            error = 0.0
+        else:
+            error = self.evidence.total_standard_error
+        # 2,000 is arbitrary
+        if error * error <= 2 * self.births:
+            return 0
+        return int(min(3 * error, 2000))
 
     def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw potentials and scales near the preliminary estimate."""
-        rough, latent = self.preliminary, self.relaxed.latent
-        whitening, size = rough.whitening, latent.effects.size
+        rough = self.preliminary
+        latent = self.relaxed.latent
+        whitening = rough.whitening
+        size = latent.effects.size
         spread = rng.standard_normal(whitening.mode.size) / np.sqrt(whitening.information + 1)
         moved = whitening.mode + spread
         basis = whitening.basis
-        beta = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
+        if basis.shape[1] == moved.size:
+            beta = basis @ moved
+        else:
+            beta = basis[:, 0] * moved
         log_scales = rough.mode.log_scales.copy()
         if self.scale is None and latent.effects_prior.count:
             log_scales += rough.log_scale_root @ rng.standard_normal(log_scales.size)
@@ -203,7 +231,8 @@ class NormalEffects(RecordEngine):
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of the draws."""
-        effects, total = draws["coordinates"], np.asarray(draws["total"], dtype=float)
+        effects = draws["coordinates"]
+        total = np.asarray(draws["total"], dtype=float)
         counts = self.all_cells(draws["counts"])
         marginals = np.empty(counts.shape)
         for place in np.ndindex(total.shape):
@@ -214,8 +243,12 @@ class NormalEffects(RecordEngine):
 class EffectData(NamedTuple):
     """Constant arrays that compiled moves of the effects read, beside `RecordData` and `Plan.data`."""
 
-    part_starts: IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
-    parts: IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
+    part_starts: (
+        IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
+    )
+    parts: (
+        IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
+    )
     levels: IntArray  # scale of each coordinate
     expected: FloatArray  # prior mean of log τ
     hyper: FloatArray  # prior precision of log τ; no rows if τ is fixed
@@ -237,19 +270,23 @@ def bag_evidence(evidence: Evidence) -> Evidence:
     these variables is a bag of its own.
     """
     model = evidence.specification
-    cards, names = model.cardinalities, model.domain.variables
+    cards = model.cardinalities
+    names = model.domain.variables
     tree = array_engine(Layout.build(cards, model.scopes)).tree
     bags = [tuple(names[v] for v in bucket.scope) for bucket in tree.buckets]
     several = {name for name, states in zip(names, cards, strict=True) if states > 1}
     alone = [(name,) for name in names if name not in several]
     bagged = ModelSpecification(domain=model.domain, cliques=(*bags, *alone))
     if evidence.supported is not None:
-        impossible = [tuple(pair for pair in given if pair[0] in several) for given in model.impossible]
+        impossible = [
+            tuple(pair for pair in given if pair[0] in several) for given in model.impossible
+        ]
         bagged = replace(bagged, impossible=tuple(impossible))
     queries = evidence.queries
     if queries is not None:
         scopes = [
-            tuple(tuple(v for v in scope if v in several) for scope in query.scopes) for query in queries
+            tuple(tuple(v for v in scope if v in several) for scope in query.scopes)
+            for query in queries
         ]
         pairs = zip(queries, scopes, strict=True)
         queries = tuple(replace(query, model=bagged, scopes=own) for query, own in pairs)

@@ -140,7 +140,9 @@ class RecordEngine(ABC):
     @property
     def other(self) -> str | None:
         """Name of the formulation with the same prior and relaxed counts; None if there is none."""
-        return None if self.no_relaxed else self.relaxed.name.lower()
+        if self.no_relaxed:
+            return None
+        return self.relaxed.name.lower()
 
     def model(self) -> pm.Model:
         """Return the PyMC model of the same posterior with relaxed counts.
@@ -169,7 +171,10 @@ class RecordEngine(ABC):
     @cached_property
     def sums(self) -> ExactSums:
         """Sums that are known exactly or within bounds."""
-        total = None if self.total is None else round(self.total)
+        if self.total is None:
+            total = None
+        else:
+            total = round(self.total)
         return ExactSums(evidence=self.bagged, forest=self.forest, total=total)
 
     @property
@@ -207,10 +212,14 @@ class RecordEngine(ABC):
 
     def nearest_total(self, low: int, high: int) -> int:
         """Return the number of records within two bounds that is closest to the public or estimated number."""
-        found = round(self.evidence.total) if self.total is None else round(self.total)
+        if self.total is None:
+            found = round(self.evidence.total)
+        else:
+            found = round(self.total)
         least, most = (int(end) for end in self.total_bounds)
         if self.total is None:
-            low, high = max(low, least), min(high, most)
+            low = max(low, least)
+            high = min(high, most)
         if low > high:
             raise ModelError(CONTRADICTION)
         return int(min(max(found, low), high))
@@ -228,7 +237,9 @@ class RecordEngine(ABC):
             return 0
         error = self.evidence.total_standard_error
         # the ends are arbitrary
-        return int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
+        if math.isfinite(error):
+            return int(np.clip(error * error, 20, 1000))
+        return 1000
 
     reach = 0  # largest change of N in one move of an engine that moves it by many records
 
@@ -237,12 +248,15 @@ class RecordEngine(ABC):
     @property
     def bytes_a_record(self) -> int:
         """Memory of one record of one chain: its cell in each table of rows."""
-        return 4 * len(self.forest.tables) if self.is_listed else 0
+        if self.is_listed:
+            return 4 * len(self.forest.tables)
+        return 0
 
     @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain."""
-        forest, visits = self.forest, min(self.first_total, self.moves) + self.births
+        forest = self.forest
+        visits = min(self.first_total, self.moves) + self.births
         # for each cell that a visit or a proposed birth reads, and for each table (benchmark `engine_choice`)
         visit = 2.2 * (forest.cells.size + forest.sources.size) + 90.0 * len(forest.tables)
         return visit * visits
@@ -251,8 +265,10 @@ class RecordEngine(ABC):
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a new chain without records."""
-        total, (shapes, kept, parts) = self.first_total, self.start(rng)
-        wanted, state = np.zeros((total, 0), np.int64), ChainState.empty(self.data, shapes)
+        total = self.first_total
+        (shapes, kept, parts) = self.start(rng)
+        wanted = np.zeros((total, 0), np.int64)
+        state = ChainState.empty(self.data, shapes)
         if self.sums.groups:
             wanted = self.sums.start(total, self.near, rng)
         return RecordChain(
@@ -260,7 +276,9 @@ class RecordEngine(ABC):
             kept={"counts": state.counts, **kept},
             rng=rng,
             total=total,
-            latent=np.zeros((total if self.is_listed else self.moves, len(self.forest.tables)), np.int32),
+            latent=np.zeros(
+                (total if self.is_listed else self.moves, len(self.forest.tables)), np.int32
+            ),
             state=state,
             births=self.births + FAR * self.reach if self.is_listed else 0,
             parts=parts,
@@ -276,7 +294,9 @@ class RecordEngine(ABC):
             draws = self.read(kept)
             return [draws[name] for name in self.judged]
 
-        values, found = sample_chains(states, judged_of, operations=chains * self.operations_a_sweep, **how)
+        values, found = sample_chains(
+            states, judged_of, operations=chains * self.operations_a_sweep, **how
+        )
         values = self.read(values)
         densities = log_likelihoods(self.evidence, self.all_cells(values["counts"])).values()
         lp = sum(densities, np.zeros(values["total"].shape))
@@ -330,13 +350,19 @@ class Rows(RecordEngine):
     @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain, with a move of the learned shapes."""
-        return super().operations_a_sweep + 1600.0 * self.shape_prior.size  # benchmark `engine_choice`
+        return (
+            super().operations_a_sweep + 1600.0 * self.shape_prior.size
+        )  # benchmark `engine_choice`
 
     def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw shapes from their prior."""
         position = rng.standard_normal(self.shape_prior.size)
         log_rows = np.zeros(self.shape_prior.forest.cells.size)
-        return self.shape_prior.shapes(position), {"log_rows": log_rows, "shape_position": position}, {}
+        return (
+            self.shape_prior.shapes(position),
+            {"log_rows": log_rows, "shape_position": position},
+            {},
+        )
 
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number and the shapes, and draw the rows."""

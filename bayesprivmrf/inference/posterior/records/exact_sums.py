@@ -109,7 +109,9 @@ class ExactSums:
                     group.answers.append(value)
                 elif set(np.unique(row)) <= {0, 1}:
                     ends = max(math.ceil(value - half), 0), math.floor(value + half)
-                    group.bounded.append(Bounded(np.flatnonzero((row == 1) & group.possible), *ends))
+                    group.bounded.append(
+                        Bounded(np.flatnonzero((row == 1) & group.possible), *ends)
+                    )
                 else:
                     self._refuse(scopes)
         self._refuse_zeros(scopes)
@@ -120,7 +122,9 @@ class ExactSums:
         """Junction forest of the groups."""
         scopes = tuple(group.scope for group in self.groups)
         found = junction_forest(self.forest.cardinalities, scopes, None)
-        return self._refuse(scopes) if found is None else found
+        if found is None:
+            return self._refuse(scopes)
+        return found
 
     @cached_property
     def families(self) -> list[list[Bounded]]:
@@ -136,13 +140,20 @@ class ExactSums:
         """Bounded sets, with impossible cells and with the range that child groups allow in each separator slice."""
         allowed = [list(family) for family in self.families]
         for clique in reversed(self.tree.order):
-            group, parent = self.groups[clique], self.tree.parents[clique]
-            size, separator = group.possible.size, self.tree.separators[clique]
+            group = self.groups[clique]
+            parent = self.tree.parents[clique]
+            size = group.possible.size
+            separator = self.tree.separators[clique]
             if not group.possible.all():
                 allowed[clique].append(Bounded(np.flatnonzero(~group.possible), 0, 0))
             slices = self._slices(clique, separator)
-            is_determined = all(group.determined_sum(indicator(each, size)) is not None for each in slices)
-            free = [] if is_determined else [Bounded(each) for each in slices]
+            is_determined = all(
+                group.determined_sum(indicator(each, size)) is not None for each in slices
+            )
+            if is_determined:
+                free = []
+            else:
+                free = [Bounded(each) for each in slices]
             try:
                 NestedSums(size, allowed[clique] + free)
             except CrossingError:
@@ -150,14 +161,21 @@ class ExactSums:
             if parent >= 0 and not is_determined:
                 ends = [part(allowed[clique], each, size).extent for each in slices]
                 theirs = self._slices(parent, separator)
-                allowed[parent] += [Bounded(one, *two) for one, two in zip(theirs, ends, strict=True)]
+                allowed[parent] += [
+                    Bounded(one, *two) for one, two in zip(theirs, ends, strict=True)
+                ]
         return allowed
 
     @property
     def extent(self) -> tuple[int, int]:
         """Smallest and largest number of records within all bounds."""
-        ends = [self._sums(root).extent for root in self.tree.roots] if self.groups else []
-        return max((low for low, _ in ends), default=0), min((high for _, high in ends), default=1 << 60)
+        if self.groups:
+            ends = [self._sums(root).extent for root in self.tree.roots]
+        else:
+            ends = []
+        return max((low for low, _ in ends), default=0), min(
+            (high for _, high in ends), default=1 << 60
+        )
 
     def start(self, total: int, rough: FloatArray, rng: np.random.Generator) -> IntArray:
         """Draw the cells of the groups for a given number of records within all bounds, shape (records, groups).
@@ -173,7 +191,8 @@ class ExactSums:
         """
         found = np.zeros((total, len(self.groups)), np.int64)
         for clique in self.tree.order if self.groups else ():
-            group, parent = self.groups[clique], self.tree.parents[clique]
+            group = self.groups[clique]
+            parent = self.tree.parents[clique]
             wanted = self._margin(group, rough)
             separator = self.tree.separators[clique]
             if parent < 0:
@@ -193,7 +212,9 @@ class ExactSums:
                     "exact answers and bounds must allow records that are drawn clique by clique, but neighboring "
                     "cliques restrict each other across the variables that they share; leave some out, or add noise."
                 )
-        return found[np.lexsort(found.T)] if self.groups else found
+        if self.groups:
+            return found[np.lexsort(found.T)]
+        return found
 
     def sides(self) -> Iterator[tuple[set[int], int, tuple[int, ...]]]:
         """Yield for each exchange of two records its variables, and the group and separator on which they agree."""
@@ -201,7 +222,8 @@ class ExactSums:
             return
         below = [set(group.scope) for group in self.groups]
         for clique in reversed(self.tree.order):
-            parent, separator = self.tree.parents[clique], self.tree.separators[clique]
+            parent = self.tree.parents[clique]
+            separator = self.tree.separators[clique]
             if parent >= 0:
                 below[parent] |= below[clique]
             if parent >= 0 or len(self.tree.roots) > 1:
@@ -216,7 +238,8 @@ class ExactSums:
     @cached_property
     def codes(self) -> IntArray:
         """Cell of each group for each of the forest's cells in its home clique, and -1 for others."""
-        (homes, local), codes = self._homes, np.full((len(self.groups), self.forest.cells.size), -1)
+        (homes, local) = self._homes
+        codes = np.full((len(self.groups), self.forest.cells.size), -1)
         for own, group in zip(codes, self.groups, strict=True):
             inside = homes == group.home
             own[inside] = self._within(group.scope, self.forest.scopes[group.home])[local[inside]]
@@ -225,7 +248,9 @@ class ExactSums:
     @property
     def sets(self) -> tuple[IntArray, IntArray, IntArray]:
         """Pairs of one of the forest's cells and a bounded set that contains it, and the bounds of each set."""
-        cells, sets, bounds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], np.zeros((0, 2), np.int64)
+        cells = [np.zeros(0, np.int64)]
+        sets = [np.zeros(0, np.int64)]
+        bounds = np.zeros((0, 2), np.int64)
         for own, group, family in zip(self.codes, self.groups, self.families, strict=True):
             for each in family:
                 is_inside = np.zeros(group.possible.size, bool)
@@ -242,7 +267,9 @@ class ExactSums:
     @property
     def arrays(self) -> dict[str, IntArray]:
         """Arrays of the groups and of the exchanges for compiled moves, by their names in `RecordData`."""
-        forest, (homes, local), moves = self.forest, self._homes, list(self.sides())
+        forest = self.forest
+        (homes, local) = self._homes
+        moves = list(self.sides())
         sides, shared = np.zeros((2, len(moves), homes.size), np.int64)
         for turn, (variables, group, separator) in enumerate(moves):
             for clique, scope in enumerate(forest.scopes):
@@ -254,7 +281,9 @@ class ExactSums:
                         sides[turn, own] += stride * digit
                     stride *= forest.cardinalities[variable]
             own = homes == self.groups[group].home
-            shared[turn, own] = self._within(separator, forest.scopes[self.groups[group].home])[local[own]]
+            shared[turn, own] = self._within(separator, forest.scopes[self.groups[group].home])[
+                local[own]
+            ]
         places = np.full(max(forest.offsets[-1], forest.cells.max(initial=-1) + 1), -1)
         places[forest.cells] = np.arange(forest.cells.size)
         own_homes = np.array([self.groups[group].home for _, group, _ in moves], np.int64)
@@ -289,26 +318,37 @@ class ExactSums:
                 for one, other in ((clique, parent), (parent, clique)):
                     if parent < 0 or not separator or (clique, other) in done:
                         continue
-                    theirs, slices = self.groups[one], self._slices(one, separator)
-                    sums = [theirs.determined_sum(indicator(s, theirs.possible.size)) for s in slices]
+                    theirs = self.groups[one]
+                    slices = self._slices(one, separator)
+                    sums = [
+                        theirs.determined_sum(indicator(s, theirs.possible.size)) for s in slices
+                    ]
                     if None in sums:
                         continue
                     done |= {(clique, one), (clique, other)}
                     mine = self.groups[other]
-                    mine.rows += [indicator(s, mine.possible.size) for s in self._slices(other, separator)]
+                    mine.rows += [
+                        indicator(s, mine.possible.size) for s in self._slices(other, separator)
+                    ]
                     mine.answers += [value for value in sums if value is not None]
 
     def _numbers(self) -> Iterator[tuple[tuple[int, ...], FloatArray, float, float]]:
         """Yield variables, weights on their cells, value, and half the width of the bounds of each exact number."""
         from scipy.sparse import eye_array
 
-        evidence, forest = self.evidence, self.forest
+        evidence = self.evidence
+        forest = self.forest
         matrix: Any = evidence.matrix
-        matrix = eye_array(forest.offsets[-1], format="csr") if matrix is None else matrix.tocsr()
+        if matrix is None:
+            matrix = eye_array(forest.offsets[-1], format="csr")
+        else:
+            matrix = matrix.tocsr()
         halves = half_widths(evidence)
         for number in np.flatnonzero(noiseless_numbers(evidence)).tolist():
             own = slice(*matrix.indptr[number : number + 2])
-            cells, entries = (part[own][matrix.data[own] != 0] for part in (matrix.indices, matrix.data))
+            cells, entries = (
+                part[own][matrix.data[own] != 0] for part in (matrix.indices, matrix.data)
+            )
             homes = np.unique(np.searchsorted(forest.offsets, cells, side="right") - 1)
             if homes.size == 0:
                 continue
@@ -317,7 +357,9 @@ class ExactSums:
                 self._refuse([forest.scopes[home] for home in homes])
             weights = np.zeros(np.diff(forest.offsets)[homes[0]])
             weights[cells - forest.offsets[homes[0]]] = entries
-            own_scope, table = reduced(weights.reshape([forest.cardinalities[v] for v in scope]), scope)
+            own_scope, table = reduced(
+                weights.reshape([forest.cardinalities[v] for v in scope]), scope
+            )
             yield own_scope, table, float(evidence.noisy_counts[number]), float(halves[number])
 
     def _within(self, scope: Iterable[int], target: tuple[int, ...]) -> IntArray:
@@ -328,7 +370,8 @@ class ExactSums:
 
     def _refuse_zeros(self, scopes: list[tuple[int, ...]]) -> None:
         """Raise an error if impossible cells could keep the chain from reaching some data sets."""
-        model, touched = self.evidence.specification, {v for scope in scopes for v in scope}
+        model = self.evidence.specification
+        touched = {v for scope in scopes for v in scope}
         for combination in model.impossible if len(scopes) > 1 else ():
             own = {model.domain.index(variable) for variable, _ in combination}
             if own & touched and not any(own <= set(scope) for scope in scopes):

@@ -57,7 +57,8 @@ def log_noise(cell, by, sums, data):
     """Return the log density ratio of the noise for `by` more records in a cell, by its own clique only."""
     total = 0.0
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
-        m, more = data.table_cells[t], by * data.table_weights[t]
+        m = data.table_cells[t]
+        more = by * data.table_weights[t]
         total += log_step_within(
             data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m]
         )
@@ -69,8 +70,11 @@ def log_factor(cell, sums, data):
     """Return `log_noise` of one more record, with bounds for each number and for the cell."""
     total = 0.0
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
-        m, more = data.table_cells[t], data.table_weights[t]
-        step = log_step_within(data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m])
+        m = data.table_cells[t]
+        more = data.table_weights[t]
+        step = log_step_within(
+            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m]
+        )
         total += min(max(step, -_MOST_OF_NUMBER), _MOST_OF_NUMBER)
     return min(max(total, -_MOST_OF_CELL), _MOST_OF_CELL)
 
@@ -153,7 +157,8 @@ def _add(record, by, state, data):
 @njit(nogil=True, **INNER)
 def log_gain(cells, other, state, data):
     """Return the log density ratio of all answers for one more record in the cells that `other` does not have."""
-    moved, total = state.moved, 0.0
+    moved = state.moved
+    total = 0.0
     # the total that the record's cells add to each answer
     for k in range(cells.size):
         if cells[k] != other[k]:
@@ -166,7 +171,9 @@ def log_gain(cells, other, state, data):
                 m = data.table_cells[t]
                 if moved[m] != 0:
                     gap = data.noisy[m] - state.sums[m]
-                    total += log_step_within(gap, moved[m], data.halves[m], data.widths[m], data.kernels[m])
+                    total += log_step_within(
+                        gap, moved[m], data.halves[m], data.widths[m], data.kernels[m]
+                    )
                     moved[m] = 0
     return total
 
@@ -180,12 +187,17 @@ def collect(state, data):
 
     The message of a row is its sum divided by n_r + α_r; it multiplies the parent's cells (`sources`) of the row.
     """
-    values, totals, messages = state.values, state.totals, state.messages
-    row_starts, source_starts, sources = data.row_starts, data.source_starts, data.sources
+    values = state.values
+    totals = state.totals
+    messages = state.messages
+    row_starts = data.row_starts
+    source_starts = data.source_starts
+    sources = data.sources
     put(values, state.weights)
     log_sum = 0.0
     for clique in range(data.clique_rows.size - 2, -1, -1):
-        first, last = data.clique_rows[clique], data.clique_rows[clique + 1]
+        first = data.clique_rows[clique]
+        last = data.clique_rows[clique + 1]
         # messages of the clique's rows; all are divided by the largest, against overflow
         top = 0.0
         for row in range(first, last):
@@ -206,7 +218,9 @@ def collect(state, data):
 @njit(nogil=True, **INNER)
 def draw_record(record, state, data, rng):
     """Draw a record's cells from the roots to the leaves, in proportion to `state.values` within each row."""
-    values, row_starts, current = state.values, data.row_starts, state.current
+    values = state.values
+    row_starts = data.row_starts
+    current = state.current
     for clique in range(record.size):
         # a root has one row; in another clique the parent's cell determines the row
         row = data.clique_rows[clique]
@@ -234,13 +248,20 @@ def draw_record(record, state, data, rng):
 @njit(nogil=True, **INNER)
 def move_records(moves, records, total, state, data, rng):
     """Visit the records block by block: each of them in turn, or random ones if there are more than `moves`."""
-    proposal, stale, stale_wholes = state.proposal, state.weights, state.stale_wholes
-    rows, gain = data.cell_rows, data.gain
+    proposal = state.proposal
+    stale = state.weights
+    stale_wholes = state.stale_wholes
+    rows = data.cell_rows
+    gain = data.gain
     size = max(min(data.block, total // 8), 1)
-    place, stop = 0, 0
+    place = 0
+    stop = 0
     for visit in range(min(moves, total)):
         if place == stop:
-            place = visit if total <= moves else int(rng.random() * total)
+            if total <= moves:
+                place = visit
+            else:
+                place = int(rng.random() * total)
             stop = min(place + size, total)
             # sums over the forest, from all records outside the block
             for r in range(place, stop):
@@ -264,9 +285,11 @@ def move_records(moves, records, total, state, data, rng):
         # density; cliques whose cell does not change cancel
         ratio = log_gain(proposal, record, state, data) - log_gain(record, proposal, state, data)
         for k in range(record.size):
-            old, new = record[k], proposal[k]
+            old = record[k]
+            new = proposal[k]
             if new != old:
-                here, there = rows[old], rows[new]
+                here = rows[old]
+                there = rows[new]
                 share = (gain * state.counts[new] + state.shapes[new]) / stale[new]
                 share *= stale[old] / (gain * state.counts[old] + state.shapes[old])
                 share *= (state.wholes[here] / stale_wholes[here]) * (
@@ -286,22 +309,35 @@ def move_records(moves, records, total, state, data, rng):
     for visit in range(min(moves, total)):
         for turn in range(data.homes.size):
             _exchange(
-                turn, visit if total <= moves else int(rng.random() * total), records, total, state, data, rng
+                turn,
+                visit if total <= moves else int(rng.random() * total),
+                records,
+                total,
+                state,
+                data,
+                rng,
             )
 
 
 @njit(nogil=True, **INNER)
 def _exchange(turn, a, records, total, state, data, rng):
     """Propose that two records that agree on a separator exchange their values on one side of it."""
-    home, b = data.homes[turn], a
-    for _ in range(64):  # random records, until one agrees with `a` on the separator; the number is arbitrary
+    home = data.homes[turn]
+    b = a
+    for _ in range(
+        64
+    ):  # random records, until one agrees with `a` on the separator; the number is arbitrary
         b = int(rng.random() * total)
         if b != a and data.shared[turn, records[a, home]] == data.shared[turn, records[b, home]]:
             break
         b = a
     # the two records after the exchange
-    first, second, firsts, seconds = records[a], records[b], state.proposal, state.current
-    is_same, is_other = True, True
+    first = records[a]
+    second = records[b]
+    firsts = state.proposal
+    seconds = state.current
+    is_same = True
+    is_other = True
     for k in range(firsts.size):
         move = data.sides[turn, second[k]] - data.sides[turn, first[k]]
         firsts[k] = data.places[data.flat[first[k]] + move]

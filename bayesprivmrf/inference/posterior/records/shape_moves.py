@@ -50,7 +50,9 @@ def _log_rising(shape, count):
 def level_after(level, gain):
     """Return the level x whose bounded value e^x / (1 + e^x / L) is larger by e^gain; infinite if L rules it out."""
     bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
-    return math.log(bounded) - math.log1p(-bounded / LARGEST) if bounded < LARGEST else math.inf
+    if bounded < LARGEST:
+        return math.log(bounded) - math.log1p(-bounded / LARGEST)
+    return math.inf
 
 
 @njit(nogil=True)
@@ -63,10 +65,14 @@ def level_gain(stays, place, change, log_sum, spread):
 @njit(nogil=True, **INNER)
 def _gathered(clique, group, states, state, data, prior):
     """Return the numbers in the likelihood of the rows with records, and of the cells with records."""
-    first, last = data.clique_rows[clique], data.clique_rows[clique + 1]
+    first = data.clique_rows[clique]
+    last = data.clique_rows[clique + 1]
     start = prior.clique_groups[clique]
-    floors, sums = np.zeros(last - first), np.zeros((last - first, states))
-    totals, rows, cells = np.zeros(last - first, np.int64), 0, 0
+    floors = np.zeros(last - first)
+    sums = np.zeros((last - first, states))
+    totals = np.zeros(last - first, np.int64)
+    rows = 0
+    cells = 0
     # count the rows and the cells with records
     for row in range(first, last):
         for i in range(data.row_starts[row], data.row_starts[row + 1]):
@@ -74,9 +80,12 @@ def _gathered(clique, group, states, state, data, prior):
             cells += state.counts[i] > 0
         rows += totals[rows] > 0
     totals = totals[:rows]
-    alphas, fixed = np.empty(cells), np.empty(cells)
-    counts, places = np.empty(cells, np.int64), np.zeros(cells, np.int64)
-    rows, cells = 0, 0
+    alphas = np.empty(cells)
+    fixed = np.empty(cells)
+    counts = np.empty(cells, np.int64)
+    places = np.zeros(cells, np.int64)
+    rows = 0
+    cells = 0
     # fill the arrays of rows and of occupied cells
     for row in range(first, last):
         is_empty = True
@@ -89,12 +98,17 @@ def _gathered(clique, group, states, state, data, prior):
         for i in range(data.row_starts[row], data.row_starts[row + 1]):
             place = 0
             if group >= 0:
-                place = prior.factors[prior.factor_starts[i] + group - start] - prior.group_starts[group]
+                place = (
+                    prior.factors[prior.factor_starts[i] + group - start]
+                    - prior.group_starts[group]
+                )
             floors[rows] += prior.fixed[i]
             sums[rows, place] += state.shapes[i] - prior.fixed[i]
             if state.counts[i] > 0:
-                alphas[cells], fixed[cells] = state.shapes[i], prior.fixed[i]
-                counts[cells], places[cells] = state.counts[i], place
+                alphas[cells] = state.shapes[i]
+                fixed[cells] = prior.fixed[i]
+                counts[cells] = state.counts[i]
+                places[cells] = place
                 cells += 1
         rows += 1
     return (floors, sums, totals), (alphas, fixed, counts, places)
@@ -104,12 +118,19 @@ def _gathered(clique, group, states, state, data, prior):
 def _move_group(clique, group, position, state, data, prior, rng):
     """Move the positions of one margin, or the clique's own part of log A, by a small and by a large step each."""
     own = 1 + clique
-    start = own if group < 0 else prior.group_starts[group]
-    states = 1 if group < 0 else prior.group_starts[group + 1] - start
+    if group < 0:
+        start = own
+    else:
+        start = prior.group_starts[group]
+    if group < 0:
+        states = 1
+    else:
+        states = prior.group_starts[group + 1] - start
     (floors, sums, totals), (alphas, fixed, counts, owners) = _gathered(
         clique, group, states, state, data, prior
     )
-    wholes, terms = floors.copy(), np.empty(totals.size)
+    wholes = floors.copy()
+    terms = np.empty(totals.size)
     for r in range(totals.size):
         wholes[r] += sums[r].sum()
         terms[r] = math.lgamma(wholes[r]) - math.lgamma(wholes[r] + totals[r])
@@ -118,24 +139,38 @@ def _move_group(clique, group, position, state, data, prior, rng):
     for k in owners:
         starts[k + 1] += 1
     starts = np.cumsum(starts)
-    filled, members = starts.copy(), np.empty(owners.size, np.int64)
+    filled = starts.copy()
+    members = np.empty(owners.size, np.int64)
     for i in range(owners.size):
         members[filled[owners[i]]] = i
         filled[owners[i]] += 1
-    log_sum = log_whole(group, position, prior) if group >= 0 else 0.0
-    spread = spread_of(group, prior) if group >= 0 else 0.0
+    if group >= 0:
+        log_sum = log_whole(group, position, prior)
+    else:
+        log_sum = 0.0
+    if group >= 0:
+        spread = spread_of(group, prior)
+    else:
+        spread = 0.0
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[own]
     for k in range(states):
         for step in (0.25, 1.0):
-            place, change, mark = position[start + k], step * rng.standard_normal(), math.log(rng.random())
+            place = position[start + k]
+            change = step * rng.standard_normal()
+            mark = math.log(rng.random())
             bound = math.log1p(math.exp(level) / LARGEST)
-            ratio, grown = -0.5 * change * (2.0 * place + change), 0.0
+            ratio = -0.5 * change * (2.0 * place + change)
+            grown = 0.0
             if group < 0:
-                moved, level_moved = place + change, level + SPREAD_BETWEEN_TABLES * change
-                factor = math.expm1(level_moved - level + bound - math.log1p(math.exp(level_moved) / LARGEST))
+                moved = place + change
+                level_moved = level + SPREAD_BETWEEN_TABLES * change
+                factor = math.expm1(
+                    level_moved - level + bound - math.log1p(math.exp(level_moved) / LARGEST)
+                )
             else:
                 gain, grown = level_gain(prior.stays[group], place, change, log_sum, spread)
-                level_moved, factor = level_after(level, gain), math.expm1(spread * change)
+                level_moved = level_after(level, gain)
+                factor = math.expm1(spread * change)
                 if level_moved == math.inf:
                     continue
                 moved = position[own] + (level_moved - level) / SPREAD_BETWEEN_TABLES
@@ -153,7 +188,9 @@ def _move_group(clique, group, position, state, data, prior, rng):
                 ratio -= _log_rising(alphas[i], counts[i])
             if mark < ratio:
                 position[start + k] += change
-                position[own], level, log_sum = moved, level_moved, log_sum + grown
+                position[own] = moved
+                level = level_moved
+                log_sum = log_sum + grown
                 for r in range(totals.size):
                     wholes[r] += factor * sums[r, k]
                     sums[r, k] *= 1.0 + factor
@@ -171,11 +208,15 @@ def move_shapes(position, state, data, prior, rng):
     for k in range(cliques):
         clique_shapes(k, position, prior, state.shapes)
         for group in range(prior.clique_groups[k] - 1, prior.clique_groups[k + 1]):
-            own = group if group >= prior.clique_groups[k] else -1
+            if group >= prior.clique_groups[k]:
+                own = group
+            else:
+                own = -1
             _move_group(k, own, position, state, data, prior, rng)
     # the shared part of log A against the tables' own parts, with fixed shapes: a draw from a normal distribution
     ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
-    precision, linear = 1.0, 0.0
+    precision = 1.0
+    linear = 0.0
     for k in range(cliques):
         precision += ratio * ratio
         linear += ratio * (position[1 + k] + ratio * position[0])
@@ -189,12 +230,16 @@ def move_shapes(position, state, data, prior, rng):
 def draw_rows(log_rows, state, data, rng):
     """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
     for row in range(data.row_starts.size - 1):
-        start, stop = data.row_starts[row], data.row_starts[row + 1]
-        top, total = -np.inf, 0.0
+        start = data.row_starts[row]
+        stop = data.row_starts[row + 1]
+        top = -np.inf
+        total = 0.0
         for i in range(start, stop):
             shape = state.shapes[i] + state.counts[i]
             # log of a gamma variable: Gamma(a) is Gamma(a + 1) times U^(1/a), whose log is finite
-            log_rows[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+            log_rows[i] = (
+                math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+            )
             top = max(top, log_rows[i])
         for i in range(start, stop):
             total += math.exp(log_rows[i] - top)
@@ -204,13 +249,27 @@ def draw_rows(log_rows, state, data, rng):
 
 @kept()
 def advance(
-    total, moves, births, bounds, wanted, records, position, log_rows, state, data, prior, rng, sweeps
+    total,
+    moves,
+    births,
+    bounds,
+    wanted,
+    records,
+    position,
+    log_rows,
+    state,
+    data,
+    prior,
+    rng,
+    sweeps,
 ):
     """Sweep records, their number and the shapes of the rows in place, and then draw the rows.
 
     `records` has space for `births` more records per sweep. Return the number of records.
     """
-    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
+    state = by_reference(state)
+    data = by_reference(data)
+    prior = by_reference(prior)
     sum_rows(state, data)
     if not state.counts.any():
         first_records(wanted, records, total, state, data, rng)

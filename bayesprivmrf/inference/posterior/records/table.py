@@ -82,7 +82,10 @@ def _size(scales, rng):
 def _add(cell, by, state, table, data):
     """Add records to a cell, update the list of occupied cells, and return the change of the log noise density."""
     gained = step(cell, by, state, data)
-    occupied, places, sizes, is_occupied = table.occupied, table.places, table.sizes, state.counts[cell] > 0
+    occupied = table.occupied
+    places = table.places
+    sizes = table.sizes
+    is_occupied = state.counts[cell] > 0
     if is_occupied and places[cell] < 0:
         places[cell] = sizes[0]
         occupied[sizes[0]] = cell
@@ -99,10 +102,14 @@ def _add(cell, by, state, table, data):
 @njit(nogil=True, **INNER)
 def _change_cells(least, most, total, state, table, data, rng):
     """Add records to each cell or remove some, once one record and once several, and return the number of records."""
-    counts, whole = state.counts, state.shapes.sum()
+    counts = state.counts
+    whole = state.shapes.sum()
     for cell in range(counts.size):
         for turn in range(2):
-            by = 1 if turn == 0 else _size(table.scales, rng)
+            if turn == 0:
+                by = 1
+            else:
+                by = _size(table.scales, rng)
             if rng.random() < 0.5:
                 by = -by
             if counts[cell] + by < 0 or not least <= total + by <= most:
@@ -126,34 +133,44 @@ def _partner(i, way, state, table, data, rng):
     if way == 1:
         return table.occupied[int(rng.random() * table.sizes[0])]
     # draw a measured number of cell i by its weight, then one of the number's cells
-    k, last = data.table_starts[i], data.table_starts[i + 1] - 1
+    k = data.table_starts[i]
+    last = data.table_starts[i + 1] - 1
     if last < k or table.weights[last] == 0.0:
         return i
     mark = rng.random() * table.weights[last]
     while table.weights[k] <= mark:
         k += 1
-    first, stop = data.member_starts[data.table_cells[k]], data.member_starts[data.table_cells[k] + 1]
+    first = data.member_starts[data.table_cells[k]]
+    stop = data.member_starts[data.table_cells[k] + 1]
     return data.members[first + int(rng.random() * (stop - first))]
 
 
 @njit(nogil=True, **INNER)
 def _part(i, j, state, table, data, rng):
     """Divide the records of two cells anew, from their conditional distribution given their sum."""
-    counts, shapes, occupied = state.counts, state.shapes, table.sizes[0]
-    old, both = counts[i], counts[i] + counts[j]
+    counts = state.counts
+    shapes = state.shapes
+    occupied = table.sizes[0]
+    old = counts[i]
+    both = counts[i] + counts[j]
     by_i = 1.0 / table.weights[data.table_starts[i + 1] - 1]
     by_j = 1.0 / table.weights[data.table_starts[j + 1] - 1]
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
     # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
     _add(i, -old, state, table, data)
     _add(j, old, state, table, data)
-    chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
+    chosen = 0
+    log_weight = 0.0
+    best = -math.log(rng.standard_exponential())
     for k in range(1, both + 1):
-        log_weight += math.log((shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k)))
+        log_weight += math.log(
+            (shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k))
+        )
         log_weight += _add(i, 1, state, table, data) + _add(j, -1, state, table, data)
         mark = log_weight - math.log(rng.standard_exponential())
         if mark > best:
-            chosen, best = k, mark
+            chosen = k
+            best = mark
     _add(i, chosen - both, state, table, data)
     _add(j, both - chosen, state, table, data)
     # the pair is chosen with other probabilities after the move: accept or restore
@@ -166,7 +183,9 @@ def _part(i, j, state, table, data, rng):
 @njit(nogil=True, **INNER)
 def move_between(turn, state, table, data, rng):
     """Move records from an occupied cell to another; four of eight turns choose a cell with a shared number."""
-    counts, occupied, way = state.counts, table.sizes[0], min(turn % 4, 2)
+    counts = state.counts
+    occupied = table.sizes[0]
+    way = min(turn % 4, 2)
     if not occupied:
         return
     i = table.occupied[int(rng.random() * occupied)]
@@ -199,10 +218,15 @@ def rounds_of(cells):
 
 
 @kept()
-def advance_table(total, is_fixed, bounds, position, log_rows, state, table, data, prior, rng, first, last):
+def advance_table(
+    total, is_fixed, bounds, position, log_rows, state, table, data, prior, rng, first, last
+):
     """Make some rounds over one table in place, then draw its row, and return the number of records."""
-    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
-    table, cells = by_reference(table), state.counts.size
+    state = by_reference(state)
+    data = by_reference(data)
+    prior = by_reference(prior)
+    table = by_reference(table)
+    cells = state.counts.size
     for rounds in range(first, last):
         if not is_fixed:
             total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
@@ -235,18 +259,25 @@ class TableEngine(Rows):
         """Operations of one sweep of one chain."""
         cells = self.forest.cells.size
         # each margin, and the level, by two steps
-        passes = 2 * self.shape_prior.data.group_starts.size if self.shape_prior.size else 0
+        if self.shape_prior.size:
+            passes = 2 * self.shape_prior.data.group_starts.size
+        else:
+            passes = 0
         moved = 4.0 * self.measured.entries.size + passes * cells / 4
         # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
         return 130.0 * moved * rounds_of(cells)
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
-        chain, counts, data = super().chain(rng), self._first_counts(rng), self.data
-        is_occupied, chain.total = counts > 0, int(counts.sum())
+        chain = super().chain(rng)
+        counts = self._first_counts(rng)
+        data = self.data
+        is_occupied = counts > 0
+        chain.total = int(counts.sum())
         chain.state.counts[:], chain.state.sums[:] = counts, np.rint(self.measured.answers(counts))
         # cumulative weights of the numbers of each cell
-        sizes, starts = np.diff(data.member_starts)[data.table_cells], data.table_starts
+        sizes = np.diff(data.member_starts)[data.table_cells]
+        starts = data.table_starts
         weights = np.cumsum(np.where(sizes > 1, 1.0 / np.sqrt(np.maximum(sizes, 2)), 0.0))
         before = np.concatenate([[0.0], weights])[starts[:-1]]
         deviation = max((law.standard_deviation for law in self.evidence.noise), default=0.5)
@@ -275,14 +306,17 @@ class TableEngine(Rows):
         an equal share of it. Numbers below two standard deviations of their noise give an expected count of nearly 0
         (arbitrary: chains leave such a start). Cells that no number measures have an additional number.
         """
-        measured, cells = self.measured, np.bincount(self.measured.sums)
+        measured = self.measured
+        cells = np.bincount(self.measured.sums)
         variances = self.evidence.spread([law.variance for law in self.evidence.noise])
         deviations = np.sqrt(variances[measured.targets])
-        numbers, size = self.evidence.noisy_counts[measured.targets], deviations.size
+        numbers = self.evidence.noisy_counts[measured.targets]
+        size = deviations.size
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
         own, first = np.unique(measured.sources[order], return_index=True)
         number = measured.sums[order][first]
-        start, chosen = np.full(measured.cells.size, 1e-9), np.full(measured.cells.size, size)
+        start = np.full(measured.cells.size, 1e-9)
+        chosen = np.full(measured.cells.size, size)
         start[own] += np.where(
             numbers[number] > 2.0 * deviations[number], numbers[number] / cells[number], 0.0
         )
@@ -295,7 +329,9 @@ class TableEngine(Rows):
         drawn = rng.multinomial(total, shares).astype(np.float64)
         sums, expected = (np.bincount(chosen, each, size + 1) for each in (drawn, total * shares))
         nearer = np.minimum(1.0, np.append(deviations, np.inf) / np.sqrt(np.maximum(expected, 1.0)))
-        moved = np.divide((1.0 - nearer) * (expected - sums), sums, out=np.zeros(size + 1), where=sums > 0)
+        moved = np.divide(
+            (1.0 - nearer) * (expected - sums), sums, out=np.zeros(size + 1), where=sums > 0
+        )
         return self.bounds.table(total, drawn + drawn * moved[chosen])
 
     @property

@@ -32,7 +32,12 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, by_reference, kept
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.forest import JunctionForest, draw_log_rows, draw_tables, effects_of
+from bayesprivmrf.inference.posterior.forest import (
+    JunctionForest,
+    draw_log_rows,
+    draw_tables,
+    effects_of,
+)
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
@@ -95,17 +100,22 @@ def _exchange(size, old, new, steps, state, data, shared, rng):
 
     Return the number of pairs that did, and the log acceptance ratio without the prior.
     """
-    windows, counts, ratio = shared.windows, state.counts, 0.0
+    windows = shared.windows
+    counts = state.counts
+    ratio = 0.0
     for k in range(size):
         ways = _pairs(old[0], old[1], windows, counts)
         if ways == 0.0:
             return k, -np.inf
         # draw a step, with probability proportional to the number of pairs that can exchange there
-        left, t = rng.random() * ways, -1
+        left = rng.random() * ways
+        t = -1
         while left >= 0.0 and t + 1 < windows.shape[0]:
             t += 1
             left -= float(counts[windows[t, old[0]]]) * counts[windows[t, old[1]]]
-        while counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0:  # rounding of the sum
+        while (
+            counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0
+        ):  # rounding of the sum
             t -= 1
         steps[k] = t
         # both records take the other's transition; the reverse move has other numbers of pairs
@@ -119,10 +129,14 @@ def _exchange(size, old, new, steps, state, data, shared, rng):
 @njit(nogil=True, **INNER)
 def _exchange_tails(tries, rows, state, data, shared, rng):
     """Move the sums C by exchanges between many records at once, which keep the margins of every step."""
-    windows, states = shared.windows, shared.states
+    windows = shared.windows
+    states = shared.states
     pasts = windows.shape[1] // states
-    old, new, steps = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(1 << shared.scales, np.int64)
-    alpha, cells = rows.shapes, shared.steps
+    old = np.empty(2, np.int64)
+    new = np.empty(2, np.int64)
+    steps = np.empty(1 << shared.scales, np.int64)
+    alpha = rows.shapes
+    cells = shared.steps
     for _ in range(tries):
         # draw two pasts with the same last states, two states that follow them, and a number of pairs
         a = int(rng.random() * pasts)
@@ -130,7 +144,10 @@ def _exchange_tails(tries, rows, state, data, shared, rng):
         j = int(rng.random() * states)
         k = (j + 1 + int(rng.random() * (states - 1))) % states
         size = 1 + int(rng.random() * (1 << int(rng.random() * shared.scales)))
-        old[0], old[1], new[0], new[1] = a * states + k, b * states + j, a * states + j, b * states + k
+        old[0] = a * states + k
+        old[1] = b * states + j
+        new[0] = a * states + j
+        new[1] = b * states + k
         if min(cells[old[0]], cells[old[1]], cells[new[0]], cells[new[1]]) < 0:
             continue  # nobody leaves the end state; other transitions are possible at every step
         if min(rows.counts[cells[old[0]]], rows.counts[cells[old[1]]]) < size:
@@ -139,7 +156,8 @@ def _exchange_tails(tries, rows, state, data, shared, rng):
         # the prior, with π and P integrated out
         if done == size:
             for i in range(2):
-                here, there = cells[old[i]], cells[new[i]]
+                here = cells[old[i]]
+                there = cells[new[i]]
                 ratio += math.lgamma(alpha[here] + rows.counts[here] - size)
                 ratio -= math.lgamma(alpha[here] + rows.counts[here])
                 ratio += math.lgamma(alpha[there] + rows.counts[there] + size)
@@ -158,14 +176,30 @@ def _exchange_tails(tries, rows, state, data, shared, rng):
 
 @kept()
 def advance_transitions(
-    total, moves, births, bounds, wanted, records, position, rows, state, data, shared, prior, rng, sweeps
+    total,
+    moves,
+    births,
+    bounds,
+    wanted,
+    records,
+    position,
+    rows,
+    state,
+    data,
+    shared,
+    prior,
+    rng,
+    sweeps,
 ):
     """Sweep records, their number, the shapes and the rows in place, and return the number of records.
 
     `records` has space for `moves` records.
     """
-    rows, state, data = by_reference(rows), by_reference(state), by_reference(data)
-    shared, prior = by_reference(shared), by_reference(prior)
+    rows = by_reference(rows)
+    state = by_reference(state)
+    data = by_reference(data)
+    shared = by_reference(shared)
+    prior = by_reference(prior)
     _spread_out(rows.log_rows, state, shared)
     sum_rows(state, data)
     if not state.counts.any():
@@ -229,9 +263,13 @@ class SharedTransitions(Rows):
     @cached_property
     def forest(self) -> JunctionForest:
         """Junction forest of the windows in the order of time, each the child of the previous one."""
-        model, chain = self.evidence.specification, self.chain_rows.chain
-        parents, separators = [-1] * len(model.scopes), [()] * len(model.scopes)
-        for time, (before, clique) in enumerate(zip(chain.cliques, chain.cliques[1:], strict=False), 1):
+        model = self.evidence.specification
+        chain = self.chain_rows.chain
+        parents = [-1] * len(model.scopes)
+        separators = [()] * len(model.scopes)
+        for time, (before, clique) in enumerate(
+            zip(chain.cliques, chain.cliques[1:], strict=False), 1
+        ):
             parents[clique] = before
             separators[clique] = tuple(sorted(chain.positions[time : time + chain.order]))
         return JunctionForest(
@@ -269,7 +307,8 @@ class SharedTransitions(Rows):
             Moves of records do not keep these sums.
         """
         sums = super().sums
-        times, order = self.chain_rows.chain.positions, self.chain_rows.chain.order
+        times = self.chain_rows.chain.positions
+        order = self.chain_rows.chain.order
         kept = [set(times[start : start + order]) for start in range(len(times) - order + 1)]
         if not all(any(set(group.scope) <= each for each in kept) for group in sums.groups):
             raise ModelError(
@@ -280,14 +319,18 @@ class SharedTransitions(Rows):
 
     @cached_property
     def _shared(self) -> SharedData:
-        rows, pooled = self.chain_rows, self.shape_prior.forest
-        deviations = np.array([distribution.standard_deviation for distribution in self.evidence.noise])
+        rows = self.chain_rows
+        pooled = self.shape_prior.forest
+        deviations = np.array(
+            [distribution.standard_deviation for distribution in self.evidence.noise]
+        )
         place = _ranks(pooled.cells, pooled.offsets[-1])
         places = np.empty(self.evidence.specification.size, np.int64)
         places[rows.cells] = place[rows.rows :]
         firsts = np.full(places.size, -1)
         firsts[rows.cells[0]] = np.repeat(place[: rows.rows], rows.states)
-        cells, first = self.forest.cells, self.forest.order[0]
+        cells = self.forest.cells
+        first = self.forest.order[0]
         start, stop = self.forest.offsets[first : first + 2]
         return SharedData(
             places=places[cells],
@@ -312,7 +355,9 @@ class SharedTransitions(Rows):
         pooled = np.maximum(self._pooled(counts[self.forest.places]), 0.0)
         near = (shapes + 0.25 * pooled)[:, np.newaxis]
         kept["log_rows"][:] = draw_log_rows(self.shape_prior.forest, near, rng)[:, 0]
-        rows = SharedRows(shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"])
+        rows = SharedRows(
+            shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"]
+        )
         return np.zeros(self.forest.cells.size), kept, {"rows": rows}
 
     @property
@@ -328,7 +373,9 @@ class SharedTransitions(Rows):
         With many records, the counts of single steps that were not measured mix slowly. They are not judged, because
         no row depends on them.
         """
-        return ("sums",) if self.total is not None else ("sums", "total")
+        if self.total is not None:
+            return ("sums",)
+        return ("sums", "total")
 
     def read(self, kept: Kept) -> Kept:
         """Return the draws, and the sums by which mixing is judged: F, C and the exact measured numbers."""
@@ -354,7 +401,9 @@ class SharedTransitions(Rows):
         shapes = self.shape_prior.shapes(rng.standard_normal((size, self.shape_prior.size)))
         rows = draw_log_rows(self.shape_prior.forest, shapes.T, rng)
         counts = np.zeros((1, size, self.forest.offsets[-1]))
-        counts[0][:, self.forest.cells] = draw_tables(self.forest, self._in_windows(rows), total, rng).T
+        counts[0][:, self.forest.cells] = draw_tables(
+            self.forest, self._in_windows(rows), total, rng
+        ).T
         return self.finished(rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     def _in_windows(self, log_rows: FloatArray) -> FloatArray:
@@ -367,13 +416,15 @@ class SharedTransitions(Rows):
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """Return all quantities that follow from log π and log P, and from their shapes, both (cells, draws)."""
-        rows, lead = self.chain_rows, counts.shape[:-1]
+        rows = self.chain_rows
+        lead = counts.shape[:-1]
         full = np.zeros((log_rows.shape[1], self.shape_prior.forest.offsets[-1]))
         full[:, self.shape_prior.forest.cells] = np.exp(log_rows).T
         first, matrix = np.split(full, [rows.rows], axis=1)
         marginals = rows.forward(first, matrix.reshape(-1, rows.rows, rows.states))
         effects = effects_of(self.forest, self._in_windows(log_rows))
-        names, positions = dimension_names(self.evidence.specification.domain), rows.chain.positions
+        names = dimension_names(self.evidence.specification.domain)
+        positions = rows.chain.positions
         # the first states, and the first window, which stands for all windows
         first_window = [names[v] for v in positions[: rows.chain.order + 1]]
         return Finished(

@@ -88,8 +88,12 @@ def compiled_visit(function: Callable[..., Any]) -> Any:
 @njit(nogil=True, **INNER)
 def task_of(arrays, size, position, value):
     """Return the arguments of `_visit` before the data: the position, and the task."""
-    by_latent, is_forward = arrays[1], arrays[0].size > 0
-    by_prior = carray(value, (1,))[0] if by_latent.size else 1.0
+    by_latent = arrays[1]
+    is_forward = arrays[0].size > 0
+    if by_latent.size:
+        by_prior = carray(value, (1,))[0]
+    else:
+        by_prior = 1.0
     return carray(position, (size,)), is_forward, by_latent, by_prior
 
 
@@ -178,13 +182,22 @@ class Density:
         by_prior
             Derivative with respect to the log prior density.
         """
-        return self._call(position, np.ascontiguousarray(by_latent, dtype=float), by_prior, place=1)[1]
+        return self._call(
+            position, np.ascontiguousarray(by_latent, dtype=float), by_prior, place=1
+        )[1]
 
     def _call(
-        self, position: FloatArray, latent: FloatArray | None = None, value: float = 0.0, *, place: int = 0
+        self,
+        position: FloatArray,
+        latent: FloatArray | None = None,
+        value: float = 0.0,
+        *,
+        place: int = 0,
     ) -> tuple[float, FloatArray]:
         """Call the C function, and return the value and the gradient; `latent` is one of the arrays `LATENT`."""
-        given, gradient, values = self.given.copy(), np.empty(self.size), np.array([float(value)])
+        given = self.given.copy()
+        gradient = np.empty(self.size)
+        values = np.array([float(value)])
         if latent is not None:
             given[3 * place : 3 * place + 2] = latent.ctypes.data, latent.size
         arrays = np.ascontiguousarray(position, dtype=float), gradient, values
@@ -194,10 +207,13 @@ class Density:
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
         """Return groups of latent numbers, shape (chain, draw, ...), at positions of shape (chain, draw, size)."""
-        lead, flat = positions.shape[:2], positions.reshape(-1, self.size)
+        lead = positions.shape[:2]
+        flat = positions.reshape(-1, self.size)
         expanded = {name: np.empty((len(flat), *self.shapes[name])) for name in names}
         # one set of arrays and addresses serves all positions: making them takes as long as a small density
-        here, gradient, values = np.empty(self.size), np.empty(self.size), np.empty(1)
+        here = np.empty(self.size)
+        gradient = np.empty(self.size)
+        values = np.empty(1)
         latent = np.empty(max(place.stop for place in self.places.values()))
         given = self.given.copy()
         given[:2] = latent.ctypes.data, latent.size
@@ -206,7 +222,8 @@ class Density:
         visit = compiled_visit(self.visit).ctypes
         where = given.ctypes.data
         groups = [
-            (own, latent[self.places[name]].reshape(self.shapes[name])) for name, own in expanded.items()
+            (own, latent[self.places[name]].reshape(self.shapes[name]))
+            for name, own in expanded.items()
         ]
         for place, position in enumerate(flat):
             here[:] = position
@@ -214,12 +231,16 @@ class Density:
             visit(self.size, *addresses, where)
             for own, group in groups:
                 own[place] = group
-        return {name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()}
+        return {
+            name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()
+        }
 
 
 def _leaves(arrays: Any) -> list[Any]:
     """Return the arrays of nested tuples, in order."""
-    return [leaf for part in arrays for leaf in _leaves(part)] if isinstance(arrays, tuple) else [arrays]
+    if isinstance(arrays, tuple):
+        return [leaf for part in arrays for leaf in _leaves(part)]
+    return [arrays]
 
 
 # Mean acceptance probability for which the step size is tuned under Laplace noise. The smoothed force alone lowers
@@ -261,7 +282,8 @@ def laplace_kernel(count, noisy, scale, mass, sharpness):
     """
     inverse = 1.0 / scale
     ratio = (noisy - count) * inverse
-    value, force = -abs(ratio), min(max(ratio * sharpness, -1.0), 1.0) * inverse
+    value = -abs(ratio)
+    force = min(max(ratio * sharpness, -1.0), 1.0) * inverse
     offset = count - np.rint(noisy)
     if mass > 0.0 and abs(offset) < 0.5:
         own = math.exp(value)
@@ -311,11 +333,18 @@ class NoiseData(NamedTuple):
             Whether each latent count stands for the nearest integer, rather than for a mean.
         """
         noisy = evidence.noisy_counts[evidence.possible].astype(float)
-        scales = evidence.spread([distribution.scale for distribution in evidence.noise])[evidence.possible]
+        scales = evidence.spread([distribution.scale for distribution in evidence.noise])[
+            evidence.possible
+        ]
         codes = evidence.kernels[evidence.possible]
         is_kinked = codes == ABSOLUTE
-        masses = lattice_mass(noisy, scales) if whole_numbers else np.zeros(noisy.size)
-        constant = -np.log(scales) - by_kernel(codes, lambda kernel, s: kernel.log_constant + 0 * s, scales)
+        if whole_numbers:
+            masses = lattice_mass(noisy, scales)
+        else:
+            masses = np.zeros(noisy.size)
+        constant = -np.log(scales) - by_kernel(
+            codes, lambda kernel, s: kernel.log_constant + 0 * s, scales
+        )
         return cls(
             *cells.rows,
             noisy=noisy,
@@ -334,7 +363,9 @@ kernel_slope = njit(nogil=True, inline="always")(kernels.kernel_slope)
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kernels, settings):
     """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
-    value, sharpness, by_latent = settings[1], 1.0 / settings[0], np.zeros_like(latent)
+    value = settings[1]
+    sharpness = 1.0 / settings[0]
+    by_latent = np.zeros_like(latent)
     # each measured number: its latent value, its kernel, and the force on its cells
     for i in range(noisy.size):
         count = 0.0
@@ -344,7 +375,8 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, kern
         if kernels[i] == ABSOLUTE:
             term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], sharpness)
         else:
-            term, force = log_kernel(kernels[i], ratio), kernel_slope(kernels[i], ratio) / scales[i]
+            term = log_kernel(kernels[i], ratio)
+            force = kernel_slope(kernels[i], ratio) / scales[i]
         value += term
         for k in range(starts[i], starts[i + 1]):
             by_latent[columns[k]] += entries[k] * force
@@ -357,7 +389,9 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
     import pytensor.tensor as pt
 
     rows = np.repeat(np.arange(noise.noisy.size), np.diff(noise.starts))
-    sums: Any = pt.inc_subtensor(pt.zeros(noise.noisy.size)[rows], noise.entries * counts[noise.columns])
+    sums: Any = pt.inc_subtensor(
+        pt.zeros(noise.noisy.size)[rows], noise.entries * counts[noise.columns]
+    )
 
     def logp(value: Any, counts: Any, scale: Any) -> Any:
         ratio: Any = (value - counts) / scale

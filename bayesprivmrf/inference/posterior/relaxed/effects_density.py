@@ -52,7 +52,8 @@ _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_product(factors):
     """Return the sum of the logarithms of positive numbers, with a logarithm for each product in a safe range."""
-    total, product = 0.0, 1.0
+    total = 0.0
+    product = 1.0
     for k in range(factors.size):
         product *= factors[k]
         if not 1e-100 < product < 1e100:
@@ -109,11 +110,14 @@ def stretch(
     excess
         κ, shape (1,).
     """
-    place, own, log_scale = position[: pulled.size], position[pulled.size :], scale.copy()
+    place = position[: pulled.size]
+    own = position[pulled.size :]
+    log_scale = scale.copy()
     if own.size:
         add_product(root, own, log_scale)
     # r, the ratio of the prior precision of each entry to that at the preliminary scales; 1 for that of N
-    squares, relative = np.exp(2.0 * log_scale), np.ones(pulled.size)
+    squares = np.exp(2.0 * log_scale)
+    relative = np.ones(pulled.size)
     for g in range(levels.size):
         level = levels[g]
         ratio = (math.exp(2.0 * scale[level]) + scatter[level]) / (squares[level] + scatter[level])
@@ -121,10 +125,13 @@ def stretch(
             relative[k] = ratio
     # x, by the map of `whitening`, and log N
     precision = information + relative
-    shrink, mixed, moved = 1.0 / np.sqrt(precision), place.copy(), np.zeros(pulled.size)
+    shrink = 1.0 / np.sqrt(precision)
+    mixed = place.copy()
+    moved = np.zeros(pulled.size)
     add_product(mixing, place, mixed)
     add_product(basis, shrink * (shrink * pulled + mixed), moved)
-    log_density, log_total = -0.5 * log_product(precision), total[0]
+    log_density = -0.5 * log_product(precision)
+    log_total = total[0]
     if total.size > 1:
         log_total, place_density, _, _ = log_uniform(total[3] + moved[-1], total[1], total[2])
         log_density += place_density
@@ -132,11 +139,15 @@ def stretch(
     inverse = math.exp(-log_total)
     factor = 1.0 + excess[0] * inverse
     for g in range(levels.size):
-        spread, run = squares[levels[g]] + inverse * variance[g], moved[bounds[g] : bounds[g + 1]]
-        log_density -= 0.5 * (run.size * math.log(spread) + factor * factor * inner(run, run) / spread)
+        spread = squares[levels[g]] + inverse * variance[g]
+        run = moved[bounds[g] : bounds[g + 1]]
+        log_density -= 0.5 * (
+            run.size * math.log(spread) + factor * factor * inner(run, run) / spread
+        )
     log_density += bounds[-1] * math.log(factor)
     if own.size:
-        gap, pull = log_scale - expected, np.zeros(scale.size)
+        gap = log_scale - expected
+        pull = np.zeros(scale.size)
         add_product(hyper, gap, pull)
         log_density -= 0.5 * inner(gap, pull)
     return moved, log_scale, log_total, log_density, squares, mixed, shrink, relative
@@ -153,14 +164,23 @@ def stretch_pullback(
     The first four arguments are the derivatives with respect to the first four results of `stretch`, in their order;
     then come the results of `stretch`, and its arguments.
     """
-    inverse, size = math.exp(-log_total), bounds[-1]
-    factor, by_scale = 1.0 + excess[0] * inverse, by_log_scale.copy()
-    by_inverse, by_factor, by_moved = 0.0, by_density * size / factor, np.zeros(pulled.size)
+    inverse = math.exp(-log_total)
+    size = bounds[-1]
+    factor = 1.0 + excess[0] * inverse
+    by_scale = by_log_scale.copy()
+    by_inverse = 0.0
+    by_factor = by_density * size / factor
+    by_moved = np.zeros(pulled.size)
     # normal prior of each run: derivatives with respect to its coordinates, its scale and N
     for g in range(levels.size):
-        square, start, end = squares[levels[g]], bounds[g], bounds[g + 1]
-        spread, run, by_run = square + inverse * variance[g], moved[start:end], by_moved[start:end]
-        slope, sum_of_squares = by_density * factor / spread, inner(run, run)
+        square = squares[levels[g]]
+        start = bounds[g]
+        end = bounds[g + 1]
+        spread = square + inverse * variance[g]
+        run = moved[start:end]
+        by_run = by_moved[start:end]
+        slope = by_density * factor / spread
+        sum_of_squares = inner(run, run)
         by_spread = 0.5 * (slope * factor * sum_of_squares - by_density * run.size) / spread
         by_scale[levels[g]] += 2.0 * square * by_spread
         by_inverse += variance[g] * by_spread
@@ -172,16 +192,23 @@ def stretch_pullback(
         slope = by_log_total - inverse * (by_inverse + excess[0] * by_factor)
         by_moved[-1] = slope * by_place + by_density * density_by_place
     # whitening: derivatives with respect to K z, z and log r
-    by_mixed, gradient = np.zeros(pulled.size), np.empty(position.size)
+    by_mixed = np.zeros(pulled.size)
+    gradient = np.empty(position.size)
     add_product(turned_basis, by_moved, by_mixed)
     by_mixed *= shrink
-    by_place, own = gradient[: pulled.size], gradient[pulled.size :]
+    by_place = gradient[: pulled.size]
+    own = gradient[pulled.size :]
     put(by_place, by_mixed)
     add_product(turned_mixing, by_mixed, by_place)
-    by_ratio = relative * shrink * shrink * (by_mixed * (shrink * pulled + 0.5 * mixed) + 0.5 * by_density)
+    by_ratio = (
+        relative * shrink * shrink * (by_mixed * (shrink * pulled + 0.5 * mixed) + 0.5 * by_density)
+    )
     for g in range(levels.size):
-        level, by_run = levels[g], by_ratio[bounds[g] : bounds[g + 1]]
-        by_scale[level] += total_of(by_run) * 2.0 * squares[level] / (squares[level] + scatter[level])
+        level = levels[g]
+        by_run = by_ratio[bounds[g] : bounds[g + 1]]
+        by_scale[level] += (
+            total_of(by_run) * 2.0 * squares[level] / (squares[level] + scatter[level])
+        )
     if own.size:
         add_product(hyper, by_density * (expected - log_scale), by_scale)
         own[:] = 0.0
@@ -195,11 +222,26 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
 
     The arrays are the arguments of `stretch`, the model's possible cells, μ(0), the data of the plan, and the noise.
     """
-    blocks = arrays[:2], arrays[2:4], arrays[4:6], arrays[6:8], arrays[8:10], arrays[10:12], arrays[12:14]
-    stretching, cells, uniform, data = (*blocks, *arrays[14:24]), arrays[24], arrays[25], arrays[26:40]
+    blocks = (
+        arrays[:2],
+        arrays[2:4],
+        arrays[4:6],
+        arrays[6:8],
+        arrays[8:10],
+        arrays[10:12],
+        arrays[12:14],
+    )
+    stretching = (*blocks, *arrays[14:24])
+    cells = arrays[24]
+    uniform = arrays[25]
+    data = arrays[26:40]
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
-    moved, log_scale, log_total, prior, squares, mixed, shrink, relative = stretch(position, *stretching)
-    excess, coordinates, total = stretching[16][0], moved[: stretching[11][-1]], math.exp(log_total)
+    moved, log_scale, log_total, prior, squares, mixed, shrink, relative = stretch(
+        position, *stretching
+    )
+    excess = stretching[16][0]
+    coordinates = moved[: stretching[11][-1]]
+    total = math.exp(log_total)
     mu, _, state = _marginals(coordinates, data)
     # latent numbers: counts, N, θ' and log τ
     size = cells.size
@@ -215,11 +257,14 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     if by_latent.size == 0:
         likelihood, by_latent = log_likelihood(latent, *arrays[40:])
     # backward: derivatives by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
-    by_mu, by_total = np.zeros(mu.size), by_latent[size]
+    by_mu = np.zeros(mu.size)
+    by_total = by_latent[size]
     for k in range(size):
         by_mu[cells[k]] = (total + excess) * by_latent[k]
         by_total += mu[cells[k]] * by_latent[k]
-    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, data)
+    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(
+        state, by_mu, data
+    )
     gradient = stretch_pullback(
         by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior,
         moved, log_scale, log_total, squares, mixed, shrink, relative, position, *stretching,

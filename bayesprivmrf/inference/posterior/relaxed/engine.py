@@ -118,7 +118,9 @@ class RelaxedCounts(ABC):
     @property
     def acceptance(self) -> float:
         """Mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
-        return ACCEPTANCE if (self.evidence.kernels[self.evidence.possible] == ABSOLUTE).any() else 0.8
+        if (self.evidence.kernels[self.evidence.possible] == ABSOLUTE).any():
+            return ACCEPTANCE
+        return 0.8
 
     @cached_property
     def _measured(self) -> MeasuredCells:
@@ -156,5 +158,8 @@ class RelaxedCounts(ABC):
     def _counts_and_total(self, draws: Mapping[str, np.ndarray]) -> tuple[FloatArray, FloatArray]:
         """Return the counts of all cells of the cliques, and the numbers of records, of sampled draws."""
         counts = self._all_cells(draws["counts"])
-        total = draws["total"] if self.total is None else np.full(counts.shape[:-1], self.total)
+        if self.total is None:
+            total = draws["total"]
+        else:
+            total = np.full(counts.shape[:-1], self.total)
         return counts, np.asarray(total, dtype=float)

@@ -54,7 +54,12 @@ from bayesprivmrf.inference.posterior.relaxed.rows import (
     row_coordinates_pullback,
     row_weights,
 )
-from bayesprivmrf.inference.posterior.shape_prior import ShapeData, row_shapes, row_shapes_pullback, turned
+from bayesprivmrf.inference.posterior.shape_prior import (
+    ShapeData,
+    row_shapes,
+    row_shapes_pullback,
+    turned,
+)
 
 # types of the arrays that `_visit` takes apart
 KINDS = (
@@ -76,10 +81,14 @@ def _spread(margin, mass):
     if 0.25 * mass < _SOFTNESS:
         tail_by_mass += 0.25 * tail / softness * (1.0 + abs(margin) / softness)
     if margin >= 0.0:
-        square, by_margin, by_mass = margin * (margin + mass) + tail, 2 * margin + mass, margin
+        square = margin * (margin + mass) + tail
+        by_margin = 2 * margin + mass
+        by_mass = margin
         by_margin -= tail / softness
     else:
-        square, by_margin, by_mass = tail, tail / softness, 0.0
+        square = tail
+        by_margin = tail / softness
+        by_mass = 0.0
     value = math.sqrt(square)
     if value < 1e-100:
         return value, 0.0, 0.0
@@ -112,14 +121,17 @@ def row_counts(weights, total, shapes, row_starts, source_starts, sources):
     """Return the counts of the possible cells, in the order of ``forest.cells``, given weights, N and α."""
     counts = np.empty_like(weights)
     for row in range(row_starts.size - 1):
-        start, stop = row_starts[row], row_starts[row + 1]
-        whole, mass = 0.0, 0.0
+        start = row_starts[row]
+        stop = row_starts[row + 1]
+        whole = 0.0
+        mass = 0.0
         for i in range(start, stop):
             whole += weights[i]
             mass += shapes[i]
         margin = _margin(row, total, counts, source_starts, sources)
         # n = M* a + √V (r - a)
-        mean, spread = _bent(margin, mass)[0], _spread(margin, mass)[0]
+        mean = _bent(margin, mass)[0]
+        spread = _spread(margin, mass)[0]
         for i in range(start, stop):
             share = shapes[i] / mass
             counts[i] = mean * share + spread * (weights[i] / whole - share)
@@ -127,20 +139,29 @@ def row_counts(weights, total, shapes, row_starts, source_starts, sources):
 
 
 @njit(nogil=True, error_model="numpy")
-def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, source_starts, sources):
+def row_counts_pullback(
+    counts, by_counts, weights, total, shapes, row_starts, source_starts, sources
+):
     """Return the derivatives with respect to the weights, N and α, given those with respect to the counts."""
     # children come after their parents, so the derivative of a parent's cell is complete when its row is reached
     flow = by_counts.copy()
-    by_weights, by_shapes, by_total = np.empty_like(weights), np.empty_like(weights), 0.0
+    by_weights = np.empty_like(weights)
+    by_shapes = np.empty_like(weights)
+    by_total = 0.0
     for row in range(row_starts.size - 2, -1, -1):
-        start, stop = row_starts[row], row_starts[row + 1]
-        whole, mass, drawn, even = 0.0, 0.0, 0.0, 0.0
+        start = row_starts[row]
+        stop = row_starts[row + 1]
+        whole = 0.0
+        mass = 0.0
+        drawn = 0.0
+        even = 0.0
         for i in range(start, stop):
             whole += weights[i]
             mass += shapes[i]
             drawn += flow[i] * weights[i]
             even += flow[i] * shapes[i]
-        drawn, even = drawn / whole, even / mass
+        drawn = drawn / whole
+        even = even / mass
         margin = _margin(row, total, counts, source_starts, sources)
         spread, spread_by_margin, spread_by_mass = _spread(margin, mass)
         mean, mean_by_margin, mean_by_mass = _bent(margin, mass)
@@ -167,23 +188,36 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     N if it is public, otherwise the ends of log N, and c and w of its logistic position c + w ξ; and the noise.
     """
     row_starts, source_starts, sources, order = arrays[:4]
-    prior_data, given = ShapeData(*arrays[4:12]), arrays[17]
+    prior_data = ShapeData(*arrays[4:12])
+    given = arrays[17]
     cells = order.size
     first = cells + (given.size > 1)  # where the position of the shapes begins
-    total, prior, by_place, prior_by_place = given[0], 0.0, 0.0, 0.0
+    total = given[0]
+    prior = 0.0
+    by_place = 0.0
+    prior_by_place = 0.0
     if given.size > 1:
         log_total, prior, by_place, prior_by_place = log_uniform(
             given[2] + given[3] * position[cells], given[0], given[1]
         )
-        total, prior = math.exp(log_total), prior + math.log(given[3])
+        total = math.exp(log_total)
+        prior = prior + math.log(given[3])
     # forward: positions -> shapes α -> weights g of the rows -> counts
     of_shapes = turned(position[first:], prior_data)
     shapes, shapes_density = row_shapes(of_shapes, prior_data)
     shift, scale, log_scale, freedom, center = arrays[12:17]
     floor = prior_data.fixed
-    origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, center)
+    origin, share, target, log_jacobian = row_coordinates(
+        shapes, floor, row_starts, shift, scale, center
+    )
     weights, log_density, slopes, prior_by_u, prior_by_shapes = row_weights(
-        origin + np.sqrt(share) * position[:cells], shapes, row_starts, scale, log_scale, freedom, center
+        origin + np.sqrt(share) * position[:cells],
+        shapes,
+        row_starts,
+        scale,
+        log_scale,
+        freedom,
+        center,
     )
     prior += log_density + log_jacobian + shapes_density
     counts = row_counts(weights, total, shapes, row_starts, source_starts, sources)
@@ -197,7 +231,8 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     if by_latent.size == 0:
         likelihood, by_latent = log_likelihood(latent, *arrays[18:])
     # backward: derivatives by counts -> by weights, N and α -> by positions
-    by_counts, gradient = np.empty(cells), np.empty(position.size)
+    by_counts = np.empty(cells)
+    gradient = np.empty(position.size)
     for k in range(cells):
         by_counts[order[k]] = by_latent[k]
     by_weights, by_total, by_shapes = row_counts_pullback(

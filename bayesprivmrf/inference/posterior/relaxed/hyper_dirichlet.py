@@ -55,7 +55,10 @@ if TYPE_CHECKING:
 
 def is_decomposable(evidence: Evidence) -> bool:
     """Return True if the model's cliques are the bags of a junction forest."""
-    return junction_trees(evidence.specification.cardinalities, evidence.specification.scopes) is not None
+    return (
+        junction_trees(evidence.specification.cardinalities, evidence.specification.scopes)
+        is not None
+    )
 
 
 def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto'") -> ModelError:
@@ -106,7 +109,9 @@ class HyperDirichlet(RelaxedCounts):
         if model.shares_transitions:
             return _refusal("does not support shared transitions", "formulation='exact' or 'auto'")
         if model.is_restricted:
-            return _refusal("has an independent prior for each table, and this model ties potentials")
+            return _refusal(
+                "has an independent prior for each table, and this model ties potentials"
+            )
         if model.levels or model.ordinal:
             own = "levels" if model.levels else "ordinal"
             remedy = f"formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`"
@@ -128,8 +133,13 @@ class HyperDirichlet(RelaxedCounts):
     @property
     def hidden(self) -> tuple[str, ...]:
         """``shapes`` of the rows, and ``inner``, the counts between two steps, if shapes are learned."""
-        inner = ("inner",) if self.forest.is_inner.any() else ()
-        return (*inner, "shapes") if self.prior.size else ()
+        if self.forest.is_inner.any():
+            inner = ("inner",)
+        else:
+            inner = ()
+        if self.prior.size:
+            return (*inner, "shapes")
+        return ()
 
     @property
     def _prior_settings(self) -> Mapping[str, Any]:
@@ -143,10 +153,15 @@ class HyperDirichlet(RelaxedCounts):
     @cached_property
     def density(self) -> Density:
         """Compiled density of this release."""
-        forest, evidence = self.forest, self.evidence
-        cells, own = forest.cells.size, forest.places.size
+        forest = self.forest
+        evidence = self.evidence
+        cells = forest.cells.size
+        own = forest.places.size
         shapes = self.prior.shapes(np.zeros(self.prior.size))
-        total = self.total if self.total is not None else evidence.total
+        if self.total is not None:
+            total = self.total
+        else:
+            total = evidence.total
         rows = (
             forest.row_starts,
             forest.source_starts,
@@ -172,9 +187,16 @@ class HyperDirichlet(RelaxedCounts):
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of sampled draws; the rows are drawn given whole counts."""
         sampled = np.asarray(draws["counts"], dtype=float)
-        (counts, total), lead = self._counts_and_total(draws), sampled.shape[:-1]
-        shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
-        latent = np.concatenate([sampled, draws["inner"]], axis=-1) if "inner" in draws else sampled
+        (counts, total) = self._counts_and_total(draws)
+        lead = sampled.shape[:-1]
+        if self.prior.size:
+            shapes = draws["shapes"]
+        else:
+            shapes = np.full(sampled.shape, self.concentration)
+        if "inner" in draws:
+            latent = np.concatenate([sampled, draws["inner"]], axis=-1)
+        else:
+            latent = sampled
         order = np.argsort(np.argsort(self.forest.cells))
         flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
         whole = np.maximum(np.rint(flat), 0.0)
@@ -186,7 +208,9 @@ class HyperDirichlet(RelaxedCounts):
         total = draw_totals(self.total, self.total_range, size, rng)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
-        counts = self._all_cells(draw_tables(forest, log_rows, total, rng)[forest.places].T)[np.newaxis]
+        counts = self._all_cells(draw_tables(forest, log_rows, total, rng)[forest.places].T)[
+            np.newaxis
+        ]
         return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @cached_property
@@ -194,7 +218,10 @@ class HyperDirichlet(RelaxedCounts):
         """Junction forest of the model."""
         model = self.evidence.specification
         in_steps = self.is_cut and self.concentration is None and len(model.scopes) > 1
-        states = model.domain.states if in_steps else None
+        if in_steps:
+            states = model.domain.states
+        else:
+            states = None
         forest = junction_forest(model.cardinalities, model.scopes, self.evidence.supported, states)
         assert forest is not None
         return forest
@@ -207,8 +234,14 @@ class HyperDirichlet(RelaxedCounts):
         evidence = self.evidence
         # a release without variables does not determine N
         is_known = evidence.has_total and math.isfinite(evidence.estimated_total)
-        error = max(evidence.total_standard_error, 1e-3) if is_known else evidence.total
-        guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
+        if is_known:
+            error = max(evidence.total_standard_error, 1e-3)
+        else:
+            error = evidence.total
+        if is_known:
+            guess = math.log(max(evidence.estimated_total, error, 1.0))
+        else:
+            guess = 0.5 * (low + high)
         # the center of the coordinate changes the speed of the sampler, not its distribution
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
@@ -218,8 +251,11 @@ class HyperDirichlet(RelaxedCounts):
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
-        forest, lead = self.forest, counts.shape[:-1]
-        marginals = self._all_cells(marginals_of(forest, log_rows)[forest.places].T).reshape(counts.shape)
+        forest = self.forest
+        lead = counts.shape[:-1]
+        marginals = self._all_cells(marginals_of(forest, log_rows)[forest.places].T).reshape(
+            counts.shape
+        )
         effects = effects_of(forest, log_rows)
         names = dimension_names(self.evidence.specification.domain)
         return Finished(

@@ -86,7 +86,11 @@ class LogLinear(RelaxedCounts):
     def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         reason = super().refuses(evidence, settings)
-        if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
+        if (
+            reason
+            or not evidence.specification.is_restricted
+            or MeanCounts(evidence=evidence).tells_all
+        ):
             return reason
         return ModelError(
             "with shared parameters, relaxed counts represent only the sums that these depend on, and the "
@@ -118,14 +122,21 @@ class LogLinear(RelaxedCounts):
         The error of the relaxation grows with it. Up to about 0.04, the population's probabilities keep their prior
         distribution within a few percent (`latent_prior`); above, intervals of latent counts are slightly too short.
         """
-        total = self.evidence.total if self.total is None else self.total
+        if self.total is None:
+            total = self.evidence.total
+        else:
+            total = self.total
         return self.latent.excess / max(total, 1.0)
 
     @property
     def operations_a_gradient(self) -> float:
         """Operations of one density and gradient: marginals, products with the basis, and cells."""
-        model, size = self.evidence.specification, self.latent.effects.size
-        products = 2.0 * size * size if self.latent.is_dense else 0.0
+        model = self.evidence.specification
+        size = self.latent.effects.size
+        if self.latent.is_dense:
+            products = 2.0 * size * size
+        else:
+            products = 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
         return marginals + products + gradient_operations(size + model.size)
 
@@ -143,13 +154,15 @@ class LogLinear(RelaxedCounts):
     @cached_property
     def density(self) -> Density:
         """Compiled density of this release; position 0 is the preliminary estimate."""
-        latent, cells = self.latent, self._measured.cells
+        latent = self.latent
+        cells = self._measured.cells
         scales = latent.mode.log_scales
         return Density(
             visit=visit_effects,
             kinds=KINDS,
             arrays=(latent.data(), cells, latent.uniform, latent.plan.data, tuple(self._noise)),
-            size=latent.block_whitening.pulled.size + (0 if self.scale is not None else scales.size),
+            size=latent.block_whitening.pulled.size
+            + (0 if self.scale is not None else scales.size),
             shapes={
                 "counts": cells.shape,
                 "total": (),
@@ -160,16 +173,20 @@ class LogLinear(RelaxedCounts):
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of sampled draws; the population is drawn from p(β | n)."""
-        latent, prior = self.latent, self.latent.effects_prior
+        latent = self.latent
+        prior = self.latent.effects_prior
         counts, total = self._counts_and_total(draws)
-        lead, draws_in_all = total.shape, total.size
+        lead = total.shape
+        draws_in_all = total.size
         if self._learns_scale:
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
             log_scales = np.broadcast_to(self.latent.mode.log_scales, (*lead, prior.count))
         effects, marginals, acceptance = draw_potentials(
             latent.plan,
-            np.asarray(draws["coordinates"], dtype=float).reshape(draws_in_all, latent.effects.size),
+            np.asarray(draws["coordinates"], dtype=float).reshape(
+                draws_in_all, latent.effects.size
+            ),
             total.reshape(draws_in_all),
             np.exp(-2 * log_scales.reshape(draws_in_all, -1))[:, prior.levels],
             self.latent.curvature(),
@@ -178,7 +195,12 @@ class LogLinear(RelaxedCounts):
             information=self._information,
         )
         finished = self.finished(
-            effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
+            effects.reshape(*lead, -1),
+            marginals.reshape(*lead, -1),
+            counts,
+            total,
+            log_scales,
+            acceptance,
         )
         return replace(finished, least=-latent.excess * latent.uniform)
 
@@ -187,7 +209,8 @@ class LogLinear(RelaxedCounts):
         """Fisher information of one record about each coordinate of a tied model, at the preliminary mode."""
         if self.latent.effects.matrix is None:
             return None
-        mode, prior = self.latent.mode, self.latent.effects_prior
+        mode = self.latent.mode
+        prior = self.latent.effects_prior
         own = np.diag(self.latent.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
@@ -201,11 +224,15 @@ class LogLinear(RelaxedCounts):
         acceptance: float | None = None,
     ) -> Finished:
         """Return all quantities that follow from draws of potentials, tables, numbers of records and scales."""
-        coordinates, prior = self.latent.effects, self.latent.effects_prior
+        coordinates = self.latent.effects
+        prior = self.latent.effects_prior
         names = dimension_names(self.evidence.specification.domain)
-        own, learned = log_scales[..., prior.levels], {}
+        own = log_scales[..., prior.levels]
+        learned = {}
         if self._learns_scale:
-            scores = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
+            scores = (log_scales - prior.expected_log_scales) / np.sqrt(
+                np.diag(prior.scale_covariance)
+            )
             labels = scaled_effects(prior, names)
             learned = {f"scale of {effect}": scores[..., k] for k, effect in enumerate(labels)}
         # squared effects in prior standard deviations: mean 1 and variance 2 under the prior
@@ -230,18 +257,25 @@ class LogLinear(RelaxedCounts):
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior: see `RelaxedCounts.prior_draws`."""
-        model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
+        model = self.evidence.specification
+        latent = self.latent
+        prior = self.latent.effects_prior
         total = draw_totals(self.total, self.total_range, size, rng)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
             expected = prior.expected_log_scales
             log_scales = rng.multivariate_normal(expected, prior.scale_covariance, size)
-        effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal((size, latent.effects.size))
-        marginals, counts = np.zeros((size, model.size)), np.zeros((size, model.size))
+        effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal(
+            (size, latent.effects.size)
+        )
+        marginals = np.zeros((size, model.size))
+        counts = np.zeros((size, model.size))
         for k, potentials in enumerate(self.evidence.family.potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
-            counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
+            counts[k] = draw_tables(
+                model.cardinalities, model.scopes, potentials, int(total[k]), rng
+            )
         return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],

@@ -19,7 +19,13 @@ from numba import cfunc, types
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.formulation import STATISTICS, WORK, Clock, Sampled, StepProgress
+from bayesprivmrf.inference.posterior.formulation import (
+    STATISTICS,
+    WORK,
+    Clock,
+    Sampled,
+    StepProgress,
+)
 from bayesprivmrf.inference.posterior.relaxed.density import Density, compiled_visit
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 
@@ -70,14 +76,26 @@ def sample_with_nutpie(
     """
     import nutpie
 
-    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be tuned, and 200 is usual")
-    compiling, density, each = Clock(), formulation.density, formulation.operations_a_gradient
+    require(
+        tune >= 1,
+        "tune",
+        "be 1 or more for nutpie",
+        tune,
+        "its step has to be tuned, and 200 is usual",
+    )
+    compiling = Clock()
+    density = formulation.density
+    each = formulation.operations_a_gradient
     model = _nutpie_model(density)
     stats = {"sampler": f"nutpie {nutpie.__version__}", "compile_seconds": compiling.seconds}
     is_shown = settings.pop("progress_bar", None)
     if settings.setdefault("cores", chains) < chains:
-        lengths = lengths[:1]  # chains that run one after the other cannot be judged together before the end
-    sampling, found, done = Clock(), None, 0
+        lengths = lengths[
+            :1
+        ]  # chains that run one after the other cannot be judged together before the end
+    sampling = Clock()
+    found = None
+    done = 0
 
     def read(drawn: xr.DataTree, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
         """Return evenly spaced draws among the steps after tuning, and all quantities that follow from them."""
@@ -88,7 +106,8 @@ def sample_with_nutpie(
             positions = positions[:, kept]
             statistics = {name: values[:, kept] for name, values in statistics.items()}
         tuning, own = (
-            drawn[group].to_dataset()["n_steps"].values for group in ("warmup_sample_stats", "sample_stats")
+            drawn[group].to_dataset()["n_steps"].values
+            for group in ("warmup_sample_stats", "sample_stats")
         )
         gradients = int(tuning.sum() + own[:, :steps].sum())
         sampled = Sampled(
@@ -112,11 +131,14 @@ def sample_with_nutpie(
                     if clock.is_over:
                         return replace(found, is_late=True)
                     bar.aim(tune + length, "continuing: the chains have not mixed")
-                is_first, done = found is None, length
+                is_first = found is None
+                done = length
                 limit = most / each if is_first else math.inf
                 must_end = is_first and math.isinf(most)
                 if not run.goes_to(tune + length, clock, bar, most=limit, must_end=must_end):
-                    return None if found is None else replace(found, is_late=True)
+                    if found is None:
+                        return None
+                    return replace(found, is_late=True)
                 found = read(run.look(), length)
                 if is_first and found.work > most:
                     return None
@@ -183,7 +205,8 @@ class NutpieRun:
     def __init__(self, model: Any, settings: Mapping[str, Any], **how: int) -> None:
         import nutpie
 
-        self._steps, self._gradients = 0, 0
+        self._steps = 0
+        self._gradients = 0
         self._trace: xr.DataTree | None = None
         try:
             self._handle = nutpie.sample(
@@ -207,7 +230,9 @@ class NutpieRun:
         self._steps = min(chain.finished_draws for chain in progress)
         self._gradients = sum(chain.total_num_steps for chain in progress)
 
-    def goes_to(self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool) -> bool:
+    def goes_to(
+        self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool
+    ) -> bool:
         """Continue until every chain has made a number of steps, including those of tuning.
 
         Return False if the time limit passes first, or if more than `most` gradients were computed. With `must_end`
@@ -263,9 +288,13 @@ def steps_made(
     positions, found = (tree[group].to_dataset() for group in ("posterior", "sample_stats"))
     # shorter chains are filled up with NaN
     steps = np.isfinite(found["logp"].values).sum(axis=1)
-    longest, is_short = min(steps.max(initial=0), draws), bool((steps < draws).any())
+    longest = min(steps.max(initial=0), draws)
+    is_short = bool((steps < draws).any())
     kept = (2 * steps >= longest) & (longest > 0)
     shortest = int(steps[kept].min(initial=steps.max(initial=0)))
-    many = shortest if length is None else min(length, shortest)
+    if length is None:
+        many = shortest
+    else:
+        many = min(length, shortest)
     statistics = {ours: found[theirs].values[kept, :many] for ours, theirs in STATISTICS.items()}
     return positions["position"].values[kept, :many], statistics, is_short

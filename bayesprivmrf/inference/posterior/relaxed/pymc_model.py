@@ -18,7 +18,11 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_funcify
 
 from bayesprivmrf.inference.posterior.measured import dimension_names, state_labels, table_name
-from bayesprivmrf.inference.posterior.relaxed.density import Density, NoiseData, observe_noisy_counts
+from bayesprivmrf.inference.posterior.relaxed.density import (
+    Density,
+    NoiseData,
+    observe_noisy_counts,
+)
 from bayesprivmrf.model import ModelSpecification
 
 
@@ -74,11 +78,14 @@ class _Compiled(Op):
     __props__ = ("density", "is_backward")
 
     def __init__(self, density: Density, *, is_backward: bool = False) -> None:
-        self.density, self.is_backward = density, is_backward
+        self.density = density
+        self.is_backward = is_backward
 
     def make_node(self, *inputs: Any) -> Apply:
         variables = [pt.as_tensor_variable(value, dtype="float64") for value in inputs]
-        return Apply(self, variables, [pt.dvector()] if self.is_backward else [pt.dvector(), pt.dscalar()])
+        return Apply(
+            self, variables, [pt.dvector()] if self.is_backward else [pt.dvector(), pt.dscalar()]
+        )
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         if self.is_backward:
@@ -87,7 +94,9 @@ class _Compiled(Op):
             latent, prior = self.density.forward(inputs[0])
             output_storage[0][0], output_storage[1][0] = latent, np.asarray(prior)
 
-    def pullback(self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
         given = [
             pt.zeros_like(value) if isinstance(by.type, DisconnectedType) else by
             for value, by in zip(outputs, cotangents, strict=True)
@@ -122,5 +131,9 @@ def _declare_tables(model: ModelSpecification, flat: Any) -> None:
         names[position] = name
         context.add_coord(name, state_labels(model.domain, position))
     for clique, scope in enumerate(model.scopes):
-        table = flat[model.offsets[clique] : model.offsets[clique + 1]].reshape(model.shapes[clique])
-        pm.Deterministic(table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope))
+        table = flat[model.offsets[clique] : model.offsets[clique + 1]].reshape(
+            model.shapes[clique]
+        )
+        pm.Deterministic(
+            table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope)
+        )

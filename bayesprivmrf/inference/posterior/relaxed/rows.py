@@ -65,7 +65,8 @@ def row_weights_data(
     """
     if counts.size == 0:
         return counts, counts, counts, counts, counts
-    starts, sizes = forest.row_starts[:-1], forest.row_sizes
+    starts = forest.row_starts[:-1]
+    sizes = forest.row_sizes
     positive = np.maximum(counts, 0.0) + shapes
     mean = np.repeat(np.add.reduceat(positive, starts) / sizes, sizes)
     prior_sd = np.maximum(positive, mean) / np.sqrt(np.maximum(shapes, 1.0))
@@ -86,15 +87,19 @@ def log_gamma(x):
 
     With the product P = x (x + 1) ... up to 10, the recurrence subtracts log P from log Γ, and P' / P from ψ.
     """
-    product, slope = 1.0, 0.0
+    product = 1.0
+    slope = 0.0
     while x < 10.0:
         slope = slope * x + product
         product *= x
         x += 1.0
-    inverse, log_x = 1.0 / x, math.log(x)
+    inverse = 1.0 / x
+    log_x = math.log(x)
     square = inverse * inverse
     series = square * (1 / 1188 - square * (691 / 360360 - square / 156))
-    series = inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - series))))
+    series = inverse * (
+        1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - series)))
+    )
     value = (x - 0.5) * log_x - x + _HALF_LOG_2_PI + series - math.log(product)
     series = square * (1 / 240 - square * (1 / 132 - square * (691 / 32760 - square / 12)))
     series = square * (1 / 12 - square * (1 / 120 - square * (1 / 252 - series)))
@@ -108,23 +113,29 @@ def softened(u):
     """Return S(u), log S(u) and its derivative, and log S'(u) and its derivative."""
     if u >= 0.0:
         return 1.0 + u, math.log1p(u), 1.0 / (1.0 + u), 0.0, 0.0
-    log_soft, slope = u - 0.5 * u * u, 1.0 - u
+    log_soft = u - 0.5 * u * u
+    slope = 1.0 - u
     return math.exp(log_soft), log_soft, slope, log_soft + math.log(slope), slope - 1.0 / slope
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def softened_at(soft):
     """Return the u at which S(u) has a given value."""
-    return soft - 1.0 if soft >= 1.0 else 1.0 - math.sqrt(1.0 - 2.0 * math.log(soft))
+    if soft >= 1.0:
+        return soft - 1.0
+    return 1.0 - math.sqrt(1.0 - 2.0 * math.log(soft))
 
 
 @njit(nogil=True, error_model="numpy")
 def row_coordinates(shapes, floor, row_starts, shift, scale, center):
     """Return the map from v to u: u at v = 0, w, targets t, and half the sum of log w."""
-    origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty_like(shift)
+    origin = np.empty_like(shift)
+    share = np.empty_like(shift)
+    target = np.empty_like(shift)
     log_jacobian = 0.0
     for row in range(row_starts.size - 1):
-        start, stop = row_starts[row], row_starts[row + 1]
+        start = row_starts[row]
+        stop = row_starts[row + 1]
         mass = 0.0
         for i in range(start, stop):
             mass += shapes[i]
@@ -138,12 +149,17 @@ def row_coordinates(shapes, floor, row_starts, shift, scale, center):
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_starts, shift, share, target):
+def row_coordinates_pullback(
+    by_u, by_density, position, shapes, floor, row_starts, shift, share, target
+):
     """Return the derivatives with respect to v and α, given those with respect to u and the log density."""
-    by_position, by_shapes = np.empty_like(by_u), np.zeros_like(by_u)
+    by_position = np.empty_like(by_u)
+    by_shapes = np.zeros_like(by_u)
     for row in range(row_starts.size - 1):
-        start, stop = row_starts[row], row_starts[row + 1]
-        mass, pull = 0.0, 0.0
+        start = row_starts[row]
+        stop = row_starts[row + 1]
+        mass = 0.0
+        pull = 0.0
         for i in range(start, stop):
             mass += shapes[i]
         for i in range(start, stop):
@@ -166,12 +182,20 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
 @njit(nogil=True, error_model="numpy")
 def row_weights(u, shapes, row_starts, scale, log_scale, freedom, center):
     """Return weights, log density at u, slopes of the weights, and the log density's derivatives by u and by α."""
-    weights, slopes = np.empty_like(u), np.empty_like(u)
-    by_u, by_shapes = np.empty_like(u), np.empty_like(u)
-    log_density, alpha, of_alpha, psi = 0.0, 0.0, 0.0, 0.0
+    weights = np.empty_like(u)
+    slopes = np.empty_like(u)
+    by_u = np.empty_like(u)
+    by_shapes = np.empty_like(u)
+    log_density = 0.0
+    alpha = 0.0
+    of_alpha = 0.0
+    psi = 0.0
     for row in range(row_starts.size - 1):
-        start, stop = row_starts[row], row_starts[row + 1]
-        mass, whole, log_centre = 0.0, 0.0, math.log(center[row])
+        start = row_starts[row]
+        stop = row_starts[row + 1]
+        mass = 0.0
+        whole = 0.0
+        log_centre = math.log(center[row])
         for i in range(start, stop):
             # weight of the cell, and its terms of the density
             soft, log_soft, soft_slope, log_slope, second = softened(u[i])
@@ -184,7 +208,8 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, center):
             mass += shapes[i]
         # density of G / G_0 and its derivative, by the difference of G / G_0 from 1: κ may be very large
         whole /= center[row]
-        kappa, beyond = freedom[row] + mass, whole - 1.0
+        kappa = freedom[row] + mass
+        beyond = whole - 1.0
         of_mass, psi_of_mass = log_gamma(mass)
         of_kappa, psi_of_kappa = log_gamma(kappa)
         log_kappa = math.log(kappa)

@@ -59,7 +59,9 @@ def convergence_of(numbers: FloatArray) -> Convergence:
     chains, draws, count = numbers.shape
     together = max(_TOGETHER // (chains * draws), 1)
     parts = [
-        _convergence(np.ascontiguousarray(np.moveaxis(numbers[..., start : start + together], -1, 0)))
+        _convergence(
+            np.ascontiguousarray(np.moveaxis(numbers[..., start : start + together], -1, 0))
+        )
         for start in range(0, count, together)
     ]
     return Convergence(*map(np.concatenate, zip(*parts, strict=True)))

@@ -83,7 +83,9 @@ def diagnose(
     `other` returns the name of a formulation that may mix better, or None. It is called if the chains have not mixed.
     """
     judged_draws = _together([sampled.draws[name] for name in judged])
-    varying, statistics, mixing = _varying(judged_draws), sampled.statistics, sampled.mixing
+    varying = _varying(judged_draws)
+    statistics = sampled.statistics
+    mixing = sampled.mixing
     chains, draws = statistics["lp"].shape
     if mixing is None:
         mixing = _mixing(varying)
@@ -91,8 +93,14 @@ def diagnose(
     # a sampler without trajectories reports only the log density
     diverging = float(np.mean(statistics.get("diverging", 0.0)))
     saturated = float(np.mean(statistics.get("reached_max_treedepth", 0.0)))
-    bfmi = _bfmi(statistics["energy"]) if "energy" in statistics else math.nan
-    longer = "`time_limit`" if sampled.is_late and draws >= SMALLEST_ESS else "`draws` and `tune`"
+    if "energy" in statistics:
+        bfmi = _bfmi(statistics["energy"])
+    else:
+        bfmi = math.nan
+    if sampled.is_late and draws >= SMALLEST_ESS:
+        longer = "`time_limit`"
+    else:
+        longer = "`draws` and `tune`"
     # findings that no longer chains would change; R-hat cannot show them
     finite = np.isfinite(judged_draws)
     is_known = not judged_draws.shape[-1] or _is_determined(evidence)
@@ -106,9 +114,17 @@ def diagnose(
             "the sizes and noise scales of the tables, raise `tune`, or use NoiseAwareMAP"
         )
     elif draws >= FEWEST and not is_known and is_still:
-        one = "the bounds allow only one table, or " if evidence.has_bounds else ""
-        problems.append(f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`")
-    shares = () if finished is None else (finished.acceptance, finished.unmoved)
+        if evidence.has_bounds:
+            one = "the bounds allow only one table, or "
+        else:
+            one = ""
+        problems.append(
+            f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`"
+        )
+    if finished is None:
+        shares = ()
+    else:
+        shares = (finished.acceptance, finished.unmoved)
     acceptance, unmoved = [None if x is None else float(np.mean(x)) for x in shares] or (None, None)
     if acceptance is not None and not acceptance >= SMALLEST_ACCEPTANCE:
         problems.append(
@@ -116,14 +132,16 @@ def diagnose(
             f"(wanted: {SMALLEST_ACCEPTANCE:.0%} or more), so its marginals are not draws of the posterior; use "
             "fewer or smaller cliques, or NoiseAwareMAP"
         )
-    slow, broken = False, bool(problems)
+    slow = False
+    broken = bool(problems)
     # mixing of the chains
     least = SMALLEST_ESS * chains
     if draws < FEWEST:
         slow = True
         problems.append(f"{draws} draws are too few to judge; use {FEWEST} or more")
     elif varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
-        slow, name = True, other()
+        slow = True
+        name = other()
         # advice for a chain whose steps may differ
         steps = (
             ", or, if steps differ (a small `model_p_value` in `predictive_check()`), use the posterior of the sums "
@@ -137,7 +155,11 @@ def diagnose(
         )
     # trajectories of NUTS
     if not saturated <= LARGEST_SATURATED:
-        slow, depth = True, "maxdepth" if sampler == "nutpie" else "max_treedepth"
+        slow = True
+        if sampler == "nutpie":
+            depth = "maxdepth"
+        else:
+            depth = "max_treedepth"
         problems.append(
             f"{saturated:.0%} of the draws reached the maximum tree depth, so each draw moves little; raise "
             f"`{depth}` (10 by default)"
@@ -150,12 +172,17 @@ def diagnose(
         )
     if draws >= FEWEST and not is_known and "energy" in statistics and not bfmi >= SMALLEST_BFMI:
         remedy = "" if slow else f"; raise {longer}"
-        slow, broken = True, broken or not bfmi >= 0.1  # longer chains are not expected to help below 0.1
+        # longer chains are not expected to help below 0.1
+        slow = True
+        broken = broken or not bfmi >= 0.1
         problems.append(
             f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
             f"heavy tails are explored slowly{remedy}"
         )
-    status = Status.ITERATION_LIMIT if slow else Status.CONVERGED
+    if slow:
+        status = Status.ITERATION_LIMIT
+    else:
+        status = Status.CONVERGED
     if sampled.is_interrupted:
         status = Status.STOPPED_EARLY
         problems.append(f"sampling was stopped early: {chains} chains of {draws} draws were kept")
@@ -179,7 +206,10 @@ def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> 
 
     Of many numbers, those that vary most are judged.
     """
-    bfmi = math.nan if energy is None else _bfmi(energy)
+    if energy is None:
+        bfmi = math.nan
+    else:
+        bfmi = _bfmi(energy)
     return _mixing(_varying(_together(draws)))._replace(bfmi=bfmi)
 
 
@@ -187,7 +217,9 @@ def is_mixed(mixing: Mixing, chains: int) -> bool:
     """Return True if chains have mixed well enough for the status ``converged``."""
     if math.isnan(mixing.r_hat):
         return True
-    is_long = mixing.r_hat < LARGEST_R_HAT and min(mixing.bulk, mixing.tail) >= SMALLEST_ESS * chains
+    is_long = (
+        mixing.r_hat < LARGEST_R_HAT and min(mixing.bulk, mixing.tail) >= SMALLEST_ESS * chains
+    )
     return is_long and not mixing.bfmi < SMALLEST_BFMI
 
 
@@ -203,7 +235,9 @@ def warn_of(diagnosis: Diagnosis) -> None:
 def _together(draws: Sequence[np.ndarray]) -> FloatArray:
     """Return all judged numbers, shape (chain, draw, numbers)."""
     flat = [values.reshape(*values.shape[:2], math.prod(values.shape[2:])) for values in draws]
-    return np.concatenate(flat, axis=-1, dtype=float) if flat else np.zeros((1, 1, 0))
+    if flat:
+        return np.concatenate(flat, axis=-1, dtype=float)
+    return np.zeros((1, 1, 0))
 
 
 def _varying(numbers: FloatArray) -> FloatArray:

@@ -102,14 +102,19 @@ class Draws:
     def _separators(self) -> tuple[tuple[int, ...], ...] | None:
         """Variables that each clique shares with its parent in a junction forest; None if there is no such forest."""
         trees = junction_trees(self.model.cardinalities, self.model.scopes)
-        return None if trees is None else trees.separators
+        if trees is None:
+            return None
+        return trees.separators
 
-    def synthetic(self, number: int, size: int | None, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
+    def synthetic(
+        self, number: int, size: int | None, rng: np.random.Generator
+    ) -> Iterator[pd.DataFrame]:
         """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible.
 
         The default size is the posterior median of N, which is robust to a long upper tail.
         """
-        evidence, (chains, draws) = self.evidence, self.shape
+        evidence = self.evidence
+        (chains, draws) = self.shape
         if size is None:
             seen = f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f} by the release"
             must = "be given if the number of records cannot be distinguished from 0"
@@ -122,8 +127,10 @@ class Draws:
         """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
         from bayesprivmrf.inference.optimize import match_marginals
 
-        mean, effects = self.finished.marginals.mean(axis=(0, 1)), self.finished.effects.mean(axis=(0, 1))
-        potentials, family = self._potentials(mean, effects), self.evidence.family
+        mean = self.finished.marginals.mean(axis=(0, 1))
+        effects = self.finished.effects.mean(axis=(0, 1))
+        potentials = self._potentials(mean, effects)
+        family = self.evidence.family
         if self._separators is not None:
             return potentials, Status.CONVERGED
         return match_marginals(family.engine("exact"), family.base, mean, start=potentials)[:2]
@@ -144,11 +151,14 @@ class Draws:
 
     def potentials(self, chain: int, draw: int) -> FloatArray:
         """Return the potentials of one draw, shape (cells,), nats."""
-        return self._potentials(self.finished.marginals[chain, draw], self.finished.effects[chain, draw])
+        return self._potentials(
+            self.finished.marginals[chain, draw], self.finished.effects[chain, draw]
+        )
 
     def _potentials(self, marginals: FloatArray, effects: FloatArray) -> FloatArray:
         """Return the potentials of clique marginals, with A = 0, or of effects if there is no junction forest."""
-        model, family = self.model, self.evidence.family
+        model = self.model
+        family = self.evidence.family
         if self._separators is None:
             return family.effects.full.potentials(np.nan_to_num(effects)) + family.base
         flat = np.log(np.maximum(marginals, _SMALLEST))
@@ -208,10 +218,14 @@ class Draws:
         ndarray
             Shape (chain, kept draws, K_v for v in query).
         """
-        model, given = self.model, given or {}
+        model = self.model
+        given = given or {}
         names = [model.domain.variables[v] for v in (*query, *given)]
         if parent(model.scopes, [*query, *given]) is not None:
-            flat = self.finished.counts if of_records else self.finished.marginals
+            if of_records:
+                flat = self.finished.counts
+            else:
+                flat = self.finished.marginals
             table = model.project(flat, [*query, *given])
             if of_records:
                 table = np.maximum(np.rint(table), 0.0)
@@ -229,10 +243,13 @@ class Draws:
                 f"counts of the records exist only for variables that share a clique, got {names!r}; "
                 'ask for of="population".'
             )
-        cards, scopes = model.cardinalities, model.scopes
+        cards = model.cardinalities
+        scopes = model.scopes
         each = (self.potentials(*at) for at in self.pairs(THINNED))
         try:
-            tables = [marginal_of(cards, scopes, potentials, query, given=given) for potentials in each]
+            tables = [
+                marginal_of(cards, scopes, potentials, query, given=given) for potentials in each
+            ]
         except ImpossibleError:
             raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
@@ -301,7 +318,10 @@ class CombinedEstimate:
 
 
 def combine_estimates(
-    estimates: Sequence[float] | FloatArray, variances: Sequence[float] | FloatArray, *, prob: float = 0.9
+    estimates: Sequence[float] | FloatArray,
+    variances: Sequence[float] | FloatArray,
+    *,
+    prob: float = 0.9,
 ) -> CombinedEstimate:
     """Combine the estimates from the data sets of `Posterior.synthetic`, one for each data set.
 
@@ -338,18 +358,26 @@ def combine_estimates(
     >>> round(combined.estimate, 3), round(combined.variance, 5)
     (0.314, 0.00068)
     """
-    both, must = "`estimates` and `variances`", "have the same index in the same order"
+    both = "`estimates` and `variances`"
+    must = "have the same index in the same order"
     remedy = "write `variances.reindex(estimates.index)`"
     require(same_labels([estimates, variances]), both, must, "two", remedy)
     q = number_array("estimates", estimates, float)
     u = number_array("variances", variances, float)
     must = "have one number for each of at least two synthetic data sets"
-    require(q.ndim == 1 and q.shape == u.shape and len(q) > 1, both, must, f"shapes {q.shape} and {u.shape}")
+    require(
+        q.ndim == 1 and q.shape == u.shape and len(q) > 1,
+        both,
+        must,
+        f"shapes {q.shape} and {u.shape}",
+    )
     is_finite = np.isfinite(q).all() and np.isfinite(u).all() and (u >= 0).all()
     require(is_finite, both, "be finite, and `variances` at least 0", "others")
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    m, center = len(q), float(q.mean())
-    between, within = float(q.var(ddof=1)), float(u.mean())
+    m = len(q)
+    center = float(q.mean())
+    between = float(q.var(ddof=1))
+    within = float(u.mean())
     half = _half_width(m, between, within, prob)
     return CombinedEstimate(
         estimate=center,
@@ -370,10 +398,16 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
     if between == 0 and within == 0:
         return 0.0
     # B >= ū truncates the chi-squared variable (m - 1) b / B from above; half of it is a gamma variable
-    shape, rate = 0.5 * (m - 1), 0.5 * (m - 1) * between
-    most = float(gammainc(shape, rate / within)) if within > 0 else 1.0
+    shape = 0.5 * (m - 1)
+    rate = 0.5 * (m - 1) * between
+    if within > 0:
+        most = float(gammainc(shape, rate / within))
+    else:
+        most = 1.0
     if most > 0:
-        levels = most * (np.arange(500) + 0.5) / 500  # the mixture is averaged over 500 quantiles of B
+        levels = (
+            most * (np.arange(500) + 0.5) / 500
+        )  # the mixture is averaged over 500 quantiles of B
         spread = rate / gammaincinv(shape, levels)
     else:  # no variance between the data sets: B is at its lower end
         spread = np.full(1, within)

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import file_path, require
-from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
+from bayesprivmrf.errors import (
+    BayesPrivMRFError,
+    ForeignFileError,
+    NewerFormatError,
+    ReleaseFileError,
+)
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
@@ -20,7 +25,13 @@ from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
-from bayesprivmrf.inference.posterior.results.tree import BY_NAME, FORMAT, GROUP, VERSION, checksum_of
+from bayesprivmrf.inference.posterior.results.tree import (
+    BY_NAME,
+    FORMAT,
+    GROUP,
+    VERSION,
+    checksum_of,
+)
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -62,8 +73,12 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
     import xarray as xr
 
     target = file_path("path", path)
-    if not os.path.exists(target):  # also False for a name that is too long, for which Path.exists raises
-        raise ReleaseFileError(f"there is no posterior file at {str(target)!r}; give one that `save` wrote.")
+    if not os.path.exists(
+        target
+    ):  # also False for a name that is too long, for which Path.exists raises
+        raise ReleaseFileError(
+            f"there is no posterior file at {str(target)!r}; give one that `save` wrote."
+        )
     try:
         _refuse_links(target)
         with xr.open_datatree(target, engine="h5netcdf") as opened:
@@ -73,8 +88,13 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
     except (ForeignFileError, NewerFormatError):
         raise
     except Exception as error:  # libraries raise many types of errors for a damaged file
-        reason = str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
-        raise ReleaseFileError(f"{str(target)!r} is not a posterior that can be read: {reason}.") from error
+        if isinstance(error, BayesPrivMRFError):
+            reason = str(error).rstrip(".")
+        else:
+            reason = type(error).__name__
+        raise ReleaseFileError(
+            f"{str(target)!r} is not a posterior that can be read: {reason}."
+        ) from error
 
 
 def _refuse_links(target: Path) -> None:
@@ -109,9 +129,19 @@ def _require_format(tree: xr.DataTree, target: Path, largest: int) -> None:
     newest = f"be at most {VERSION}, the newest that this bayesprivmrf reads"
     what = f"the format version of {str(target)!r}"
     require(version <= VERSION, what, newest, version, "upgrade it", error=NewerFormatError)
-    size = sum(variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values())
-    must, remedy = f"be at most {largest:,} bytes", "pass `largest=`"
-    require(size <= largest, "the size of its variables", must, f"{size:,}", remedy, error=ReleaseFileError)
+    size = sum(
+        variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values()
+    )
+    must = f"be at most {largest:,} bytes"
+    remedy = "pass `largest=`"
+    require(
+        size <= largest,
+        "the size of its variables",
+        must,
+        f"{size:,}",
+        remedy,
+        error=ReleaseFileError,
+    )
 
 
 def _posterior(tree: xr.DataTree) -> Posterior:
@@ -128,12 +158,15 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     given = fields.mapping("estimator")
     is_smoothed = given.pop("smoothing", 0.0) > 0  # a setting of earlier versions
     estimator = LatentCounts(**{**given, "total_range": tuple(given["total_range"])})
-    source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
+    source = Source(
+        estimator=estimator, releases=tuple(releases), population=fields.text("population")
+    )
     evidence = gather(releases, takes_bounds=True, population=source.population)
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
         raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
     asked = replace(estimator, formulation=fields.text("formulation"))
-    finished, status = _finished(tree, evidence, numbers), Status(fields.text("status"))
+    finished = _finished(tree, evidence, numbers)
+    status = Status(fields.text("status"))
     draws = Draws(evidence=evidence, finished=finished, status=status)
     stats = {
         name: tuple(value) if isinstance(value, list) and name != "problems" else value
@@ -188,7 +221,12 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
 
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
     """Return draws of numbers, after a check of their type and shape."""
-    if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
+    if (
+        values.dtype.kind not in "fiu"
+        or values.ndim != axes
+        or values.shape[:2] != lead
+        or not values.size
+    ):
         seen = f"{values.dtype} {values.shape}"
         raise ReleaseFileError(f"`{name}` must be numbers, one for each draw, got {seen}")
     return values.astype(float)

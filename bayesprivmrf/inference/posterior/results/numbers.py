@@ -14,7 +14,9 @@ class _Numbers(xr.DataArray):
 
     def __round__(self, digits: int | None = None) -> Any:
         """Return the rounded numbers: a plain number for a single one, and otherwise an array."""
-        return self.round(digits or 0) if self.ndim else round(self.item(), digits)
+        if self.ndim:
+            return self.round(digits or 0)
+        return round(self.item(), digits)
 
 
 def that_rounds(array: xr.DataArray) -> xr.DataArray:

@@ -15,7 +15,11 @@ from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.alarms import predictive_check
-from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
+from bayesprivmrf.inference.criticism.assumptions import (
+    function_marks,
+    model_assumptions,
+    variable_marks,
+)
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.posterior.formulation import Source
@@ -128,7 +132,9 @@ class Posterior(Card):
 
     def solution_at(self, chain: int, draw: int) -> Solution:
         """Return one draw of the model."""
-        for name, value, size in zip(("chain", "draw"), (chain, draw), self._draws.shape, strict=True):
+        for name, value, size in zip(
+            ("chain", "draw"), (chain, draw), self._draws.shape, strict=True
+        ):
             whole_number(name, value, 0, size - 1)
         return self._draws.solution(chain, draw)
 
@@ -164,7 +170,9 @@ class Posterior(Card):
         names, query = self.specification.positions_of(variables)
         condition = conditions(self.specification.domain, given, query)
         mean = self._draws.joint(query, condition).mean(axis=(0, 1))
-        return marked(labelled(self.specification.domain, names, mean, "probability"), self.is_simulated)
+        return marked(
+            labelled(self.specification.domain, names, mean, "probability"), self.is_simulated
+        )
 
     def interval(
         self,
@@ -284,7 +292,8 @@ class Posterior(Card):
 
             posterior.quantity(odds_ratio, variables=["smokes", "ill"])
         """
-        prob, marks = coverage(prob), function_marks(self._evidence)
+        prob = coverage(prob)
+        marks = function_marks(self._evidence)
         if variables is not None:
             names, positions = self.specification.positions_of(variables)
             marks = variable_marks(self._evidence, positions)
@@ -402,12 +411,17 @@ class Posterior(Card):
         save_posterior(self, path)
 
     def _facts(self) -> list[tuple[str, str]]:
-        problems = {"problems": "; ".join(self.problems) or "none"} if "problems" in self.stats else {}
+        if "problems" in self.stats:
+            problems = {"problems": "; ".join(self.problems) or "none"}
+        else:
+            problems = {}
         facts = [("status", self.status.value), ("model", repr(self.specification))]
         return facts + stated({**self.stats, **problems})
 
     def _headline(self) -> list[tuple[str, str]]:
-        promises = " ".join(dict.fromkeys(release.privacy_statement() for release in self._source.releases))
+        promises = " ".join(
+            dict.fromkeys(release.privacy_statement() for release in self._source.releases)
+        )
         return [*fit_headline(self._facts(), self.stats), ("privacy", promises)]
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:

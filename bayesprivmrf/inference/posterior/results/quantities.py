@@ -34,7 +34,13 @@ import numpy as np
 
 from bayesprivmrf.cards import Card, card_html, escaped
 from bayesprivmrf.checks import at_least, require, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, PriorWarning, SamplingWarning, warn_caller
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ModelError,
+    PriorWarning,
+    SamplingWarning,
+    warn_caller,
+)
 from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
@@ -100,12 +106,16 @@ class Quantity:
     @property
     def note(self) -> str:
         """Note of the first row that has this status."""
-        return next(iter(self.frame.loc[(self.frame["status"] == self.status).to_numpy(), "note"]), "")
+        return next(
+            iter(self.frame.loc[(self.frame["status"] == self.status).to_numpy(), "note"]), ""
+        )
 
     def __round__(self, digits: int = 0) -> Quantity:
         """Return the quantity with rounded estimates and limits, and with its draws as they are."""
         digits = whole_number("digits", digits, 0)
-        numbers: Any = {name: getattr(self, name).round(digits) for name in ("estimate", "lower", "upper")}
+        numbers: Any = {
+            name: getattr(self, name).round(digits) for name in ("estimate", "lower", "upper")
+        }
         return replace(self, frame=self.frame.round(digits), **numbers)
 
     def round(self, digits: int = 0) -> Quantity:
@@ -136,9 +146,12 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
     """Return the values of a function at each thinned draw, dims chain and draw first."""
     import xarray as xr
 
-    require(callable(function), "function", "be callable", type(function).__name__, "see `quantity`")
+    require(
+        callable(function), "function", "be callable", type(function).__name__, "see `quantity`"
+    )
     most = whole_number("draws", most, 1)
-    values, arrays = [], []
+    values = []
+    arrays = []
     for chain, draw in draws.pairs(most):
         values.append(function(draws.solution(chain, draw)))
         try:
@@ -148,7 +161,8 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
             raise ArgumentError(
                 f"`function` must give a number or an array of numbers, got {kind}."
             ) from error
-        first, last = arrays[0].shape, arrays[-1].shape
+        first = arrays[0].shape
+        last = arrays[-1].shape
         require(first == last, "function", "give one shape in every draw", f"{first} and {last}")
     undefined = sum(not np.isfinite(array).all() for array in arrays)
     seen = f"NaN or infinity in {undefined} of {len(values)}, as 0 / 0 or 1 / 0 does"
@@ -161,7 +175,9 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
     template = next((value for value in reversed(values) if isinstance(value, xr.DataArray)), None)
     if template is not None:
         # a variable may be called like the axes of draws
-        renamed = dict(zip(template.dims, free_names(template.dims, {"chain", "draw"}), strict=True))
+        renamed = dict(
+            zip(template.dims, free_names(template.dims, {"chain", "draw"}), strict=True)
+        )
         template = template.rename(renamed)
         own = list(renamed.values())
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
@@ -207,7 +223,9 @@ def interval_of_draws(
 
 def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
     """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
-    evidence, bound, is_of_records = draws.evidence, asked.bound, asked.of == "records"
+    evidence = draws.evidence
+    bound = asked.bound
+    is_of_records = asked.of == "records"
     if bound is None:
         drawn = draws.joint(asked.variables, asked.given, of_records=is_of_records)
     elif is_of_records:
@@ -224,9 +242,11 @@ def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
             "the steps. Raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
         )
         warn_caller(message, SamplingWarning)
-    (least, most), is_whole = asked.ends, is_of_records and not asked.given
+    (least, most) = asked.ends
+    is_whole = is_of_records and not asked.given
     if is_whole and evidence.total_standard_error > 0:  # with a private N no limit but 0 is known
-        least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
+        least = np.where(np.equal(least, 0), 0.0, -np.inf)
+        most = np.inf
     elif is_whole:
         least, most = (np.multiply(end, evidence.total) for end in (least, most))
     limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
@@ -262,13 +282,17 @@ def quantity_of(
 
     # labels of the entries of one draw, in C order
     names = list(drawn.dims[2:])
-    index = pd.Index(drawn.get_index(names[0]), name=names[0]) if names else pd.Index(["value"])
+    if names:
+        index = pd.Index(drawn.get_index(names[0]), name=names[0])
+    else:
+        index = pd.Index(["value"])
     if len(names) > 1:
         index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
     frame = _framed(draws, drawn.values, interval_of_draws(drawn.values, prob, ends), index, marks)
     middle = that_rounds(drawn.mean(("chain", "draw")))
     lower, upper = (
-        middle.copy(data=frame[name].to_numpy().reshape(middle.shape)) for name in ("lower", "upper")
+        middle.copy(data=frame[name].to_numpy().reshape(middle.shape))
+        for name in ("lower", "upper")
     )
     return Quantity(draws=drawn, estimate=middle, lower=lower, upper=upper, prob=prob, frame=frame)
 
@@ -318,8 +342,11 @@ def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) ->
     """
     size = math.prod(drawn.shape[:2])
     values = drawn.reshape(size, math.prod(drawn.shape[2:]))
-    parts = np.array([part.reshape(size) for part in log_prior.values()]).reshape(len(log_prior), size)
-    values, parts = values - values.mean(axis=0), parts - parts.mean(axis=1, keepdims=True)
+    parts = np.array([part.reshape(size) for part in log_prior.values()]).reshape(
+        len(log_prior), size
+    )
+    values = values - values.mean(axis=0)
+    parts = parts - parts.mean(axis=1, keepdims=True)
     spread = values.std(axis=0)
     moves = np.abs(parts @ values) / size / np.where(spread > 0, spread, np.inf)
     # three standard errors of independent draws, which one in a thousand exceeds
@@ -342,13 +369,16 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join(value) or "none"
     if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        if abs(value) >= 1000:
+            return f"{value:,.0f}"
+        return f"{value:.4g}"
     return str(value)
 
 
 def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
     """Return the summary that `Posterior.summary` describes."""
-    draws, stats = posterior._draws, posterior.stats
+    draws = posterior._draws
+    stats = posterior.stats
     # mean and interval of every scalar parameter: N, and learned parameters of the prior
     found: dict[str, dict[str, float]] = {}
     for name, array in posterior.tree["posterior"].data_vars.items():
@@ -356,11 +386,22 @@ def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
             continue
         numbers = interval_of_draws(array.values, prob)
         for cell in np.ndindex(array.shape[2:]):
-            of = "".join(f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True))
+            of = "".join(
+                f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True)
+            )
             own = [float(number[cell]) for number in numbers]
             found[f"{name}{of}"] = dict(zip(("estimate", "lower", "upper"), own, strict=True))
-    shown = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
-    is_simulated, (chains, number) = draws.evidence.is_simulated, draws.shape
+    shown = (
+        "concentration",
+        "prior_scale",
+        "smoothing",
+        "r_hat",
+        "ess_bulk",
+        "ess_tail",
+        "seconds",
+    )
+    is_simulated = draws.evidence.is_simulated
+    (chains, number) = draws.shape
     return PosteriorSummary(
         {
             **({"simulated": "the noise was seeded and protects nobody"} if is_simulated else {}),
@@ -381,7 +422,9 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
     """Return the edges of the model, ordered by the posterior probability that they exceed a threshold."""
     import pandas as pd
 
-    threshold, prob, model = at_least("threshold", threshold, 0), coverage(prob), draws.model
+    threshold = at_least("threshold", threshold, 0)
+    prob = coverage(prob)
+    model = draws.model
     effects = Effects.of(model.cardinalities, model.scopes)
     pairs = [subset for subset in effects.subsets if len(subset) == 2]
     # largest absolute entry of the tables of effects on both variables; one chain at a time, which limits the memory

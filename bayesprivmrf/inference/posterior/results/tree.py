@@ -114,8 +114,13 @@ def build_tree(
         groups["prior"] = _draws(evidence, prior)
         groups["prior_predictive"] = _replicates(evidence, prior, rng)
     for name in groups.keys() - {"observed_data", "constant_data"}:
-        source = prior if prior is not None and name.startswith("prior") else finished
-        numbers = {dim: np.arange(size) for dim, size in zip(_DRAWN, source.total.shape, strict=True)}
+        if prior is not None and name.startswith("prior"):
+            source = prior
+        else:
+            source = finished
+        numbers = {
+            dim: np.arange(size) for dim, size in zip(_DRAWN, source.total.shape, strict=True)
+        }
         groups[name] = groups[name].assign_coords(numbers).assign_attrs(sample_dims=list(_DRAWN))
     tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in groups.items()})
     tree.attrs.update(attributes)
@@ -149,7 +154,9 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     if finished.scales is not None:
         prior = EffectsPrior(effects=coordinates_of(model))
         labels = np.array(scaled_effects(prior, names), dtype=object)
-        dataset = dataset.assign_coords(effect=("effect", labels), order=("effect", np.array(prior.orders)))
+        dataset = dataset.assign_coords(
+            effect=("effect", labels), order=("effect", np.array(prior.orders))
+        )
         dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
     return dataset.assign_attrs(attributes)
 
@@ -159,9 +166,12 @@ def _replicates(evidence: Evidence, finished: Finished, rng: np.random.Generator
     return dataset.assign_attrs(noise=_PREDICTIVE_NOTE)
 
 
-def _measured(evidence: Evidence, tables: Sequence[FloatArray], lead: tuple[str, ...]) -> xr.Dataset:
+def _measured(
+    evidence: Evidence, tables: Sequence[FloatArray], lead: tuple[str, ...]
+) -> xr.Dataset:
     """Return the data set of the measured tables, and of the answers to measured queries."""
-    labels, scopes = table_labels(evidence), evidence.measured_scopes
+    labels = table_labels(evidence)
+    scopes = evidence.measured_scopes
     named = zip(labels, scopes, tables, strict=True)
     own = {label: (scope, table) for label, scope, table in named if scope is not None}
     dataset = _dataset(evidence, own, lead)
@@ -174,7 +184,9 @@ def _measured(evidence: Evidence, tables: Sequence[FloatArray], lead: tuple[str,
 
 
 def _dataset(
-    evidence: Evidence, tables: Mapping[str, tuple[tuple[int, ...], FloatArray]], lead: tuple[str, ...]
+    evidence: Evidence,
+    tables: Mapping[str, tuple[tuple[int, ...], FloatArray]],
+    lead: tuple[str, ...],
 ) -> xr.Dataset:
     """Return the data set of tables by name, each with its variables; variables are dims, and states coords."""
     import xarray as xr
@@ -183,7 +195,10 @@ def _dataset(
     names = dimension_names(domain)
     used = sorted({v for scope, _ in tables.values() for v in scope})
     return xr.Dataset(
-        {name: ((*lead, *(names[v] for v in scope)), table) for name, (scope, table) in tables.items()},
+        {
+            name: ((*lead, *(names[v] for v in scope)), table)
+            for name, (scope, table) in tables.items()
+        },
         coords={names[v]: (names[v], state_labels(domain, v)) for v in used},
     )
 
@@ -204,7 +219,10 @@ def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
         if isinstance(value, int | float):
             dataset[name] = float(value)
         else:
-            dataset.attrs[name] = value if isinstance(value, str) else json.dumps(value)
+            if isinstance(value, str):
+                dataset.attrs[name] = value
+            else:
+                dataset.attrs[name] = json.dumps(value)
     return dataset
 
 
@@ -220,10 +238,15 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """
     import xarray as xr
 
-    finished, source = posterior._draws.finished, posterior._source
+    finished = posterior._draws.finished
+    source = posterior._source
     own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
-    own |= {f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()}
-    own |= {f"release {k}": np.frombuffer(r._as_file(), np.uint8) for k, r in enumerate(source.releases)}
+    own |= {
+        f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()
+    }
+    own |= {
+        f"release {k}": np.frombuffer(r._as_file(), np.uint8) for k, r in enumerate(source.releases)
+    }
     arrays = {name: np.asarray(value) for name, value in own.items() if value is not None}
     dataset = xr.Dataset(
         {name: ([f"{name}, axis {k}" for k in range(x.ndim)], x) for name, x in arrays.items()}
@@ -254,10 +277,14 @@ def checksum_of(tree: xr.DataTree) -> str:
             values = np.ascontiguousarray(variable.values)
             text = values.dtype.kind not in "biuf"
             digest.update(f"{node.path}/{name} {values.shape}\n".encode())
-            digest.update("\n".join(map(str, values.ravel().tolist())).encode() if text else values.tobytes())
+            digest.update(
+                "\n".join(map(str, values.ravel().tolist())).encode() if text else values.tobytes()
+            )
     return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:
     """Return a form of a NumPy number, or of any other value, that JSON can hold."""
-    return value.item() if isinstance(value, np.generic) else str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value)
