@@ -24,9 +24,9 @@ from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.choice import draw_posterior
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine, Rows
-from bayesprivmrf.inference.posterior.records.table import TableEngine
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import Laplace
 from bayesprivmrf.release import NoisyStatistics

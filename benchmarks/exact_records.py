@@ -17,7 +17,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
-from bayesprivmrf.inference.posterior.records.effects import NormalEffects
+from bayesprivmrf.inference.posterior.whole_records.effects import NormalEffects
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace

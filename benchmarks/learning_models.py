@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 import bayesprivmrf as bpm
 from bayesprivmrf.chains import gibbs_draws
 from bayesprivmrf.inference import NaiveMLE
-from bayesprivmrf.inference.effects_fit import is_narrow
+from bayesprivmrf.inference.loglinear_fit import is_narrow
 from bayesprivmrf.mechanisms import ExactStatistics
 
 RESULTS = Path(__file__).parent / "results"

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.mechanisms import SelectMeasure
 

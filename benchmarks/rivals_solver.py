@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import mbi
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import moments_of
+from bayesprivmrf.inference.loglinear_fit.moments import moments_of
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.model.effects import Effects, contrasts
 

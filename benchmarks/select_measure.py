@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from learning_models import IsingPopulation
 
-from bayesprivmrf.inference.effects_fit import fit as pair_fit
+from bayesprivmrf.inference.loglinear_fit import fit as pair_fit
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure import (
     MeasurementPlan,

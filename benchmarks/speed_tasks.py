@@ -91,7 +91,7 @@ def compiled_loop(density: Any, position: np.ndarray) -> Callable[[], Any]:
     """Return a function that evaluates a density and its gradient `CALLS` times, in compiled code."""
     from numba import njit
 
-    from bayesprivmrf.inference.posterior.relaxed.density import compiled_visit
+    from bayesprivmrf.inference.posterior.relaxed_counts.density import compiled_visit
 
     visit = compiled_visit(density.visit).ctypes
     data = density.given

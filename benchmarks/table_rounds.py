@@ -16,7 +16,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.given_releases import gather
-from bayesprivmrf.inference.posterior.records.table import TableEngine, rounds_of
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine, rounds_of
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

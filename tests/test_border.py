@@ -42,7 +42,7 @@ HEAVY = {
     "narwhals",
 }
 # the records of these modules are latent: a sampler draws them
-LATENT = "bayesprivmrf.inference.posterior.records."
+LATENT = "bayesprivmrf.inference.posterior.whole_records."
 TAKES_RECORDS = {"data", "records", "frame", "df", "holdout", "outcomes"}
 
 EXCEPTIONS = {

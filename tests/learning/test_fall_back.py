@@ -13,7 +13,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
-from bayesprivmrf.inference.effects_fit import PairFit
+from bayesprivmrf.inference.loglinear_fit import PairFit
 from bayesprivmrf.learning.rounds import MergeRule, NoisyTable
 from bayesprivmrf.learning.rounds.fit import effect_precision
 from bayesprivmrf.learning.select_measure import PairTargets, fall_back

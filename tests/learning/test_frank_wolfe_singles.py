@@ -15,7 +15,7 @@ from mechanisms.contract import Silent, released
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.effects_fit import Fixed
+from bayesprivmrf.inference.loglinear_fit import Fixed
 from bayesprivmrf.learning.frank_wolfe import by_regressions as refit
 from bayesprivmrf.learning.frank_wolfe import singles_plan
 from bayesprivmrf.learning.select_measure import Measured
@@ -80,7 +80,7 @@ def law_of(couplings: Fixed, fields: np.ndarray, cards: tuple[int, ...]) -> np.n
 @pytest.mark.parametrize("inference", ["exact", "gibbs"])
 def test_refitted_fields_give_the_measured_margins_by_enumeration(cards, inference, monkeypatch):
     monkeypatch.setattr(
-        "bayesprivmrf.inference.effects_fit.fit.is_narrow", lambda *_: inference == "exact"
+        "bayesprivmrf.inference.loglinear_fit.fit.is_narrow", lambda *_: inference == "exact"
     )
     rng, total = np.random.default_rng(3), 50_000
     pairs = [(i, j) for i in range(4) for j in range(i) if min(cards[i], cards[j]) > 1]

@@ -10,13 +10,13 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit import moments_of
+from bayesprivmrf.inference.loglinear_fit import moments_of
 from bayesprivmrf.learning import parities
 from bayesprivmrf.learning.parities import parity_effects, posterior_mode
 from bayesprivmrf.mechanisms import ParityQueries
 from bayesprivmrf.model import Effects, Monomials
 
-MOMENTS = "bayesprivmrf.inference.effects_fit.moments"
+MOMENTS = "bayesprivmrf.inference.loglinear_fit.moments"
 
 
 def by_enumeration(family: Monomials, h: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.effects_fit import closed_form, fit_means, is_narrow
+from bayesprivmrf.inference.loglinear_fit import closed_form, fit_means, is_narrow
 from bayesprivmrf.learning import LearnedIsing, select_measure
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, Effects

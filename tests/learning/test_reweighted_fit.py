@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.effects_fit import Eliminated, moments_of, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit import Eliminated, moments_of, reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects
 
 MOMENTS, REWEIGHTED = (
-    f"bayesprivmrf.inference.effects_fit.{name}" for name in ("moments", "reweighted")
+    f"bayesprivmrf.inference.loglinear_fit.{name}" for name in ("moments", "reweighted")
 )
 
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayesprivmrf.inference.effects_fit import Eliminated
+from bayesprivmrf.inference.loglinear_fit import Eliminated
 from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
 
 CARDS = (2, 3, 1, 4, 2, 3, 2)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.effects_fit import Eliminated, Listed
+from bayesprivmrf.inference.loglinear_fit import Eliminated, Listed
 from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import rounds

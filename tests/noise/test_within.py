@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.records.bounds import log_within
+from bayesprivmrf.inference.posterior.whole_records.bounds import log_within
 from bayesprivmrf.noise import Within
 from bayesprivmrf.noise.kernels import codes_of
 from bayesprivmrf.privacy import (

@@ -35,12 +35,12 @@ from bayesprivmrf.inference.posterior.formulation import (
     require_posterior_memory,
 )
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.chains import MOVES
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine, Rows
-from bayesprivmrf.inference.posterior.records.table import TableEngine
-from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
-from bayesprivmrf.inference.posterior.relaxed.nutpie import sample_with_nutpie
+from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import (
+    HyperDirichlet,
+    is_decomposable,
+)
+from bayesprivmrf.inference.posterior.relaxed_counts.nutpie import sample_with_nutpie
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LARGEST_SATURATED,
     LONGEST,
@@ -49,6 +49,9 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     is_mixed,
     mixing_of,
 )
+from bayesprivmrf.inference.posterior.whole_records.chains import MOVES
+from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
@@ -163,7 +166,7 @@ class Choice:
             "total_range": asked.total_range,
         }
         if model.shares_transitions and asked.formulation in ("auto", "exact"):
-            from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
+            from bayesprivmrf.inference.posterior.whole_records.transitions import SharedTransitions
 
             return [SharedTransitions], given | {"concentration": asked.concentration}
         is_free = not (model.is_restricted or model.levels or model.ordinal)
@@ -176,8 +179,8 @@ class Choice:
                 engines = [HyperDirichlet, Rows]
             return engines, given | {"concentration": asked.concentration}
         # loading these compiles marginal inference, which Dirichlet rows do not need
-        from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-        from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
+        from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
+        from bayesprivmrf.inference.posterior.whole_records.effects import NormalEffects
 
         return [LogLinear, NormalEffects], given | {"scale": asked.scale}
 

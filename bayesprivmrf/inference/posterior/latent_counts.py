@@ -40,7 +40,7 @@ from bayesprivmrf.inference.posterior.choice import (
     prior_as_sampled,
 )
 from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
-from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior

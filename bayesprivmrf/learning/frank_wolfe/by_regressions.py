@@ -23,8 +23,8 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
-from bayesprivmrf.inference.effects_fit.sampled import Fixed
+from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION, fit_means
+from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS

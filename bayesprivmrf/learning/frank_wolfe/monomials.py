@@ -37,7 +37,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.sampled import Fixed
+from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     Design,

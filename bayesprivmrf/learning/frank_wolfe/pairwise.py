@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.sampled import Fixed
+from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     UNIT,

@@ -36,7 +36,7 @@ The squared scale is restricted to the range from a millionth of the error varia
 :math:`2^{2-k}`, the weak prior of `SelectMeasure`, and :math:`D_{II}` is at least :math:`2^{k-2}`. If triples are
 hardly more than noise, their prior becomes narrow, and pairs are estimated as in a model without triples.
 
-**The search** is that of `bayesprivmrf.inference.effects_fit.reweighted`, which starts at 0 with
+**The search** is that of `bayesprivmrf.inference.loglinear_fit.reweighted`, which starts at 0 with
 :math:`\tau_k^2 = 1 / D_{II} = s`. Its first twenty rounds update D; later rounds solve the equation above with a
 fixed D. Where covariances are Monte Carlo estimates, all weights stay fixed after twelve.
 """
@@ -51,8 +51,8 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, moments_of, reweighted_fit
-from bayesprivmrf.inference.effects_fit.moments import ExactMoments
+from bayesprivmrf.inference.loglinear_fit import PRIOR_DEVIATION, moments_of, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials

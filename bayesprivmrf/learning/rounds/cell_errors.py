@@ -53,8 +53,8 @@ from itertools import combinations
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.loglinear_fit.moments import Scope, margin
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.rounds.cells import Cells
 from bayesprivmrf.learning.rounds.fit import (

@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 

@@ -13,8 +13,8 @@ where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fi
 a normal prior on effects of k variables. Near the minimum the first part is :math:`\tfrac12 F_s (\beta_s -
 \hat\beta_s)^2`, and noise gives the estimate an error of variance :math:`v_s / F_s^2`: so the penalty is that of the
 prior on the scale of the first part. The objective is convex, and each fit starts where the last one ended. Means and
-:math:`A` are exact (`bayesprivmrf.inference.effects_fit.moments`): over all configurations where these are few, else
-by elimination, which the plan of the rounds has seen to be within memory.
+:math:`A` are exact (`bayesprivmrf.inference.loglinear_fit.moments`): over all configurations where these are few,
+else by elimination, which the plan of the rounds has seen to be within memory.
 
 The search ends where the gradient, :math:`E_\beta[\phi_s] - t_s + \lambda_s \beta_s`, is a tenth of the noise
 :math:`\sqrt{v_s}` (root mean square over effects of one, two, and three or more variables, of which the largest
@@ -41,7 +41,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.inference.effects_fit.moments import ExactMoments, Scope, moments_of
+from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments, Scope, moments_of
 from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember

@@ -48,7 +48,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import Product, Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Product, Scope
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior, learned_scales
 from bayesprivmrf.inference.optimize import minimize, one_blas_thread

@@ -41,9 +41,9 @@ import numpy as np
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.criticism.assumptions import model_assumptions
-from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY

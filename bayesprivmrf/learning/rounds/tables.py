@@ -37,7 +37,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bayesprivmrf.checks import truth
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, IntArray

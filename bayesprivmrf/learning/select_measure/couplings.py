@@ -5,10 +5,10 @@ The module uses no records, only the noisy numbers of `bayesprivmrf.learning.sel
 `bayesprivmrf.learning.select_measure.map` computes intervals.
 
 **The fit** is a penalized maximum likelihood fit of the pairs that stand out and of all single variables. The ridge
-of an effect is weighted by its curvature at independence (`bayesprivmrf.inference.effects_fit.fit`). Such a ridge
+of an effect is weighted by its curvature at independence (`bayesprivmrf.inference.loglinear_fit.fit`). Such a ridge
 hardly restricts the estimate if noise makes a rare event impossible. After a fit of up to 2,000 coordinates, the
 ridge is therefore compared with one weighted by the curvature at the estimate. If they differ much,
-`bayesprivmrf.inference.effects_fit.reweighted` replaces the fit by the posterior mode of the same model, from the
+`bayesprivmrf.inference.loglinear_fit.reweighted` replaces the fit by the posterior mode of the same model, from the
 same means and prior, with weights from the curvature at the mode. The release's details then have the entry
 ``"penalty"``. A mode whose search did not converge has the status ``not trusted``.
 
@@ -45,14 +45,14 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.fit import (
+from bayesprivmrf.inference.loglinear_fit.fit import (
     PRIOR_DEVIATION,
     PairFit,
     closed_form,
     fit_means,
     is_narrow,
 )
-from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.pairs import pair_arrays

@@ -64,9 +64,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
-from bayesprivmrf.inference.effects_fit.moments import moments_of
-from bayesprivmrf.inference.effects_fit.sampled import features_of
+from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION
+from bayesprivmrf.inference.loglinear_fit.moments import moments_of
+from bayesprivmrf.inference.loglinear_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.models.solution import FALLBACK, warn_of_chains

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

@@ -53,7 +53,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal

@@ -22,7 +22,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.learning.rounds.learned_scales import SingleNoise

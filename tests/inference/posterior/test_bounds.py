@@ -8,7 +8,7 @@ from inference.posterior.test_exact_table import enumerated
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.records.table import TableEngine
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import (
     Adjacency,

@@ -8,7 +8,7 @@ from inference.posterior.engines import HyperDirichlet
 from repeats import few
 
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
 MODELS = {name: specification(*given) for name, given in AWKWARD.items() if name != "empty"}

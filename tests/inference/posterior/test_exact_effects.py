@@ -19,7 +19,7 @@ from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.relaxed import log_linear
+from bayesprivmrf.inference.posterior.relaxed_counts import log_linear
 from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 

@@ -14,8 +14,8 @@ from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.shape_moves import level_after, level_gain
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
+from bayesprivmrf.inference.posterior.whole_records.shape_moves import level_after, level_gain
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
 

@@ -11,9 +11,9 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.records.bounds import Bounded, CrossingError, NestedSums
-from bayesprivmrf.inference.posterior.records.effects import bag_evidence
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.whole_records.bounds import Bounded, CrossingError, NestedSums
+from bayesprivmrf.inference.posterior.whole_records.effects import bag_evidence
+from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.forest import draw_log_rows, draw_tables
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
+from bayesprivmrf.inference.posterior.whole_records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import Measurement, NoisyStatistics

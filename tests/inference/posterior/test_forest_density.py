@@ -8,13 +8,16 @@ from scipy.integrate import quad
 from scipy.special import gammaln, psi
 from scipy.stats import gamma
 
-from bayesprivmrf.inference.posterior.relaxed.density import (
+from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     force_width,
     laplace_kernel,
     lattice_mass,
 )
-from bayesprivmrf.inference.posterior.relaxed.forest_density import row_counts, row_counts_pullback
-from bayesprivmrf.inference.posterior.relaxed.rows import (
+from bayesprivmrf.inference.posterior.relaxed_counts.forest_density import (
+    row_counts,
+    row_counts_pullback,
+)
+from bayesprivmrf.inference.posterior.relaxed_counts.rows import (
     log_gamma,
     row_coordinates,
     row_weights,

@@ -17,7 +17,7 @@ from inference.posterior.three_binary import cells, exact_posterior, joint
 
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
-from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Effects

@@ -31,7 +31,7 @@ from bayesprivmrf.inference.posterior.formulation import (
     Mixing,
     StepProgress,
 )
-from bayesprivmrf.inference.posterior.relaxed import nutpie as nutpie_sampler
+from bayesprivmrf.inference.posterior.relaxed_counts import nutpie as nutpie_sampler
 from bayesprivmrf.inference.posterior.results import diagnostics
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace

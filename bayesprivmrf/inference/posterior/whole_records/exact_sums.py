@@ -43,7 +43,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.records.bounds import (
+from bayesprivmrf.inference.posterior.whole_records.bounds import (
     Bounded,
     CrossingError,
     Group,

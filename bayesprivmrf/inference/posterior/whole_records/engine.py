@@ -26,9 +26,11 @@ from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
 from bayesprivmrf.inference.posterior.measured import MeasuredCells, log_likelihoods
-from bayesprivmrf.inference.posterior.records.births import FAR
-from bayesprivmrf.inference.posterior.records.bounds import CONTRADICTION, noiseless_numbers
-from bayesprivmrf.inference.posterior.records.chains import (
+from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.posterior.whole_records.births import FAR
+from bayesprivmrf.inference.posterior.whole_records.bounds import CONTRADICTION, noiseless_numbers
+from bayesprivmrf.inference.posterior.whole_records.chains import (
     MOVES,
     ChainState,
     Kept,
@@ -37,10 +39,8 @@ from bayesprivmrf.inference.posterior.records.chains import (
     record_data,
     sample_chains,
 )
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
-from bayesprivmrf.inference.posterior.records.shape_moves import advance
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.whole_records.shape_moves import advance
 from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model.tables import FloatArray
 

@@ -39,7 +39,7 @@ import math
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, put
-from bayesprivmrf.inference.posterior.records.bounds import log_step_within
+from bayesprivmrf.inference.posterior.whole_records.bounds import log_step_within
 
 # Replaces a weight that underflows to 0, so that its log is finite
 _LEAST = 1e-300

@@ -28,9 +28,9 @@ from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
-from bayesprivmrf.inference.posterior.relaxed.density import Density
-from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
-from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
+from bayesprivmrf.inference.posterior.relaxed_counts.effects_density import KINDS, visit_effects
+from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.arrays import draw_tables

@@ -24,7 +24,7 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, arrays_at, put
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.latent_prior import log_uniform
-from bayesprivmrf.inference.posterior.relaxed.density import (
+from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     B1,
     F1,
     F2,

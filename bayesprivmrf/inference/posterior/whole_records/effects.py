@@ -25,11 +25,11 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_for
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.bounds import grouped
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
-from bayesprivmrf.inference.posterior.records.effect_moves import advance_effects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.whole_records.bounds import grouped
+from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.whole_records.effect_moves import advance_effects
+from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -8,7 +8,8 @@ at one point minimizes the convex function
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2
 
 (`bayesprivmrf.inference.optimize.ridge_mode`), with ridges :math:`\lambda` of its own.
-`bayesprivmrf.inference.effects_fit.reweighted` has the fit that weighs the prior by the curvature at the mode itself.
+`bayesprivmrf.inference.loglinear_fit.reweighted` has the fit that weighs the prior by the curvature at the mode
+itself.
 For pairs of variables
 
 .. math:: \lambda_s = \frac{1}{\tau^2} \Bigl( \frac{v_s}{F_s} + \frac1N \Bigr) .
@@ -38,8 +39,8 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit.moments import Eliminated, Inference
-from bayesprivmrf.inference.effects_fit.sampled import NOTHING_FIXED, Fixed, Sampled
+from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
+from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, Sampled
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast

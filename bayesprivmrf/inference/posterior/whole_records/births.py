@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, put
-from bayesprivmrf.inference.posterior.records.moves import (
+from bayesprivmrf.inference.posterior.whole_records.moves import (
     collect,
     count,
     draw_record,

@@ -23,8 +23,6 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept
-from bayesprivmrf.inference.posterior.records.births import first_records, move_total
-from bayesprivmrf.inference.posterior.records.moves import move_records, sum_rows
 from bayesprivmrf.inference.posterior.shape_prior import (
     LARGEST,
     SPREAD_BETWEEN_TABLES,
@@ -33,6 +31,8 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     log_whole,
     spread_of,
 )
+from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total
+from bayesprivmrf.inference.posterior.whole_records.moves import move_records, sum_rows
 
 
 @njit(nogil=True, inline="always")

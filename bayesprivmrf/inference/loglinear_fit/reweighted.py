@@ -1,7 +1,7 @@
 r"""Mode of a pairwise model from noisy means that no model could have exactly.
 
 Noise can make a rare event impossible: a cell of eight records gets a count below zero, or three strong correlations
-contradict each other. The penalty of `bayesprivmrf.inference.effects_fit.fit`, weighed by the curvature at
+contradict each other. The penalty of `bayesprivmrf.inference.loglinear_fit.fit`, weighed by the curvature at
 independence, then hardly holds the estimate, because the curvature vanishes along the direction in which the event
 becomes rarer. With :math:`\Sigma(\beta)` the covariance of one record's effects, V the variances of the noise on
 the means and a normal prior of deviation τ, the mode of
@@ -31,9 +31,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from bayesprivmrf.inference.effects_fit.fit import PairFit
-from bayesprivmrf.inference.effects_fit.moments import Inference, moments_of
-from bayesprivmrf.inference.effects_fit.sampled import Sampled
+from bayesprivmrf.inference.loglinear_fit.fit import PairFit
+from bayesprivmrf.inference.loglinear_fit.moments import Inference, moments_of
+from bayesprivmrf.inference.loglinear_fit.sampled import Sampled
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

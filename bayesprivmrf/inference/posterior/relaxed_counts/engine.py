@@ -14,7 +14,7 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.relaxed.density import ACCEPTANCE, Density, NoiseData
+from bayesprivmrf.inference.posterior.relaxed_counts.density import ACCEPTANCE, Density, NoiseData
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE
 
@@ -139,7 +139,7 @@ class RelaxedCounts(ABC):
         ``noisy_counts``.
         """
         # PyMC takes about a second to import, and most posteriors are sampled without it
-        from bayesprivmrf.inference.posterior.relaxed.pymc_model import density_model
+        from bayesprivmrf.inference.posterior.relaxed_counts.pymc_model import density_model
 
         return density_model(
             self.density,

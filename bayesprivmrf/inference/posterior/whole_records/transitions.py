@@ -41,13 +41,13 @@ from bayesprivmrf.inference.posterior.forest import (
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
-from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
-from bayesprivmrf.inference.posterior.records.engine import Rows
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
-from bayesprivmrf.inference.posterior.records.moves import move_records, step, sum_rows
-from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total, take
+from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.whole_records.engine import Rows
+from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.whole_records.moves import move_records, step, sum_rows
+from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

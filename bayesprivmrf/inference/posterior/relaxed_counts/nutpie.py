@@ -26,8 +26,8 @@ from bayesprivmrf.inference.posterior.formulation import (
     Sampled,
     StepProgress,
 )
-from bayesprivmrf.inference.posterior.relaxed.density import Density, compiled_visit
-from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.relaxed_counts.density import Density, compiled_visit
+from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 
 if TYPE_CHECKING:
     import xarray as xr

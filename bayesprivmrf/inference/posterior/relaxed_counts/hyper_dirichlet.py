@@ -41,10 +41,10 @@ from bayesprivmrf.inference.posterior.forest import (
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
-from bayesprivmrf.inference.posterior.relaxed.density import Density
-from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, visit_forest
-from bayesprivmrf.inference.posterior.relaxed.rows import row_weights_data
+from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
+from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.relaxed_counts.forest_density import KINDS, visit_forest
+from bayesprivmrf.inference.posterior.relaxed_counts.rows import row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray

@@ -16,14 +16,14 @@ from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import WORK, Clock, StepProgress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.bounds import grouped, half_widths
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
     is_mixed,
     mixing_of,
 )
+from bayesprivmrf.inference.posterior.whole_records.bounds import grouped, half_widths
+from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import codes_of
 

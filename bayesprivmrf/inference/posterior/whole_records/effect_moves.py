@@ -34,10 +34,10 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition, _statistics
-from bayesprivmrf.inference.posterior.records.births import FAR, first_records, move_total
-from bayesprivmrf.inference.posterior.records.bounds import log_density
-from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
 from bayesprivmrf.inference.posterior.superpopulation import gathered, spread, target
+from bayesprivmrf.inference.posterior.whole_records.births import FAR, first_records, move_total
+from bayesprivmrf.inference.posterior.whole_records.bounds import log_density
+from bayesprivmrf.inference.posterior.whole_records.moves import draw_record, move_records, sum_rows
 
 
 @njit(nogil=True, **INNER)

@@ -42,12 +42,20 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept
-from bayesprivmrf.inference.posterior.records.bounds import CrossingError, NestedSums, bounded_sums
-from bayesprivmrf.inference.posterior.records.chains import RecordChain, RecordData, record_data
-from bayesprivmrf.inference.posterior.records.engine import Rows
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
-from bayesprivmrf.inference.posterior.records.moves import log_noise, step
-from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
+from bayesprivmrf.inference.posterior.whole_records.bounds import (
+    CrossingError,
+    NestedSums,
+    bounded_sums,
+)
+from bayesprivmrf.inference.posterior.whole_records.chains import (
+    RecordChain,
+    RecordData,
+    record_data,
+)
+from bayesprivmrf.inference.posterior.whole_records.engine import Rows
+from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.whole_records.moves import log_noise, step
+from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit.sampled import (
+from bayesprivmrf.inference.loglinear_fit.sampled import (
     NOTHING_FIXED,
     Fixed,
     Sampled,

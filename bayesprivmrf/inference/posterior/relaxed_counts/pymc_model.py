@@ -18,7 +18,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_funcify
 
 from bayesprivmrf.inference.posterior.measured import dimension_names, state_labels, table_name
-from bayesprivmrf.inference.posterior.relaxed.density import (
+from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     Density,
     NoiseData,
     observe_noisy_counts,

@@ -40,7 +40,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, arrays_at, put
 from bayesprivmrf.inference.posterior.latent_prior import log_uniform
-from bayesprivmrf.inference.posterior.relaxed.density import (
+from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     F1,
     I1,
     LATENT,
@@ -49,7 +49,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     log_likelihood,
     task_of,
 )
-from bayesprivmrf.inference.posterior.relaxed.rows import (
+from bayesprivmrf.inference.posterior.relaxed_counts.rows import (
     row_coordinates,
     row_coordinates_pullback,
     row_weights,
