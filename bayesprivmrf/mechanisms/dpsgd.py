@@ -12,7 +12,11 @@ import numpy as np
 from bayesprivmrf.checks import at_least, positive_finite, probability, require, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.interruption import stopped_details, warn_without_raising
-from bayesprivmrf.learning.gradient_ascent import (
+from bayesprivmrf.learning.models.potentials import LearnedPotentials
+from bayesprivmrf.learning.models.solution import Signal
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.gradient_ascent import (
     RATE_BITS,
     SMALLEST_CLIP,
     Ascent,
@@ -20,10 +24,6 @@ from bayesprivmrf.learning.gradient_ascent import (
     GradientLattice,
     cells_of,
 )
-from bayesprivmrf.learning.models.potentials import LearnedPotentials
-from bayesprivmrf.learning.models.solution import Signal
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
@@ -151,7 +151,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         :math:`\sqrt{2m}`, which clips nothing.
     learning_rate
         η, for the mean gradient; by default chosen from the noise, the noisy number of records and the model's
-        largest curvature: see `bayesprivmrf.learning.gradient_ascent.Ascent`.
+        largest curvature: see `bayesprivmrf.mechanisms.gradient_ascent.Ascent`.
     averaging
         Share of the iterates at the end that are averaged, in [0, 1]; 0 takes the last iterate only.
     missing, other

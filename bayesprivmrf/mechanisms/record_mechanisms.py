@@ -33,7 +33,7 @@ from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.interruption import warn_without_raising
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records

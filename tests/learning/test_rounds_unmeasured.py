@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.rounds import RoundFit
+from bayesprivmrf.learning.select_measure import RoundFit
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure.unmeasured import Unmeasured
 from bayesprivmrf.model import Effects

@@ -15,7 +15,7 @@ from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.rounds import Merging
+from bayesprivmrf.learning.select_measure import Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan

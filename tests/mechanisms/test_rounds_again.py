@@ -12,7 +12,7 @@ import pytest
 from repeats import few
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.rounds import MeasuredTable, Merging, SingleNoise
+from bayesprivmrf.learning.select_measure import MeasuredTable, Merging, SingleNoise
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.mechanisms.select_measure import rounds

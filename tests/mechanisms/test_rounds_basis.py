@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.rounds.tables import parts_of
+from bayesprivmrf.learning.select_measure.measured_tables import parts_of
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan

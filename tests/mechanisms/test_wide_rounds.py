@@ -14,7 +14,7 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
+from bayesprivmrf.learning.select_measure import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits

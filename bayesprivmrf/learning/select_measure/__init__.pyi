@@ -1,5 +1,8 @@
 from .couplings import FittedCouplings, details_of, fall_back, fit_merged
+from .growing_forest import GrowingForest
+from .learned_scales import SingleNoise
 from .map import CouplingsByMeasurement
+from .measured_tables import MeasuredTable, MergeRule, Merging, NoisyTable
 from .measurement import (
     STEPS,
     Measured,
@@ -13,6 +16,7 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
+from .round_fit import RoundFit, fit_tables
 from .targets import (
     PairTargets,
     least_statistic,
@@ -26,14 +30,22 @@ __all__ = [
     "STEPS",
     "CouplingsByMeasurement",
     "FittedCouplings",
+    "GrowingForest",
     "Measured",
+    "MeasuredTable",
     "MeasurementPlan",
+    "MergeRule",
+    "Merging",
+    "NoisyTable",
     "PairTargets",
+    "RoundFit",
+    "SingleNoise",
     "all_pairs",
     "dependence_scores",
     "details_of",
     "fall_back",
     "fit_merged",
+    "fit_tables",
     "least_statistic",
     "noise_share",
     "pair_statistics",

@@ -47,7 +47,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bayesprivmrf.learning.models.maps import require_states, written_pairs
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian

@@ -5,8 +5,8 @@ of `LearningMechanism` (`bayesprivmrf.mechanisms.record_mechanisms`), which turn
 
 - **Adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
-  `bayesprivmrf.learning.rounds`, `tables` has the released tables, `fit` the model, and `solution` the intervals of
-  its marginals.
+  `bayesprivmrf.learning.select_measure`, `measured_tables` has the released tables, `round_fit` the model, and
+  `rounds_solution` the intervals of its marginals.
 - **One choice of pairs**, with a degree. `SelectMeasure._measurements` divides the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records. `couplings` in that
   folder continues with the noisy numbers only, by `fit`. `_release` makes the release, and `map` has the intervals of

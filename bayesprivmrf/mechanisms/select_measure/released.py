@@ -4,7 +4,7 @@ No function here uses a record: only the released numbers of a finished run are 
 model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
 order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
-that of `bayesprivmrf.learning.rounds.solution`. The solution is not trusted if the noisy numbers do not differ from
+that of `learning.select_measure.rounds_solution`. The solution is not trusted if the noisy numbers do not differ from
 noise alone (`bayesprivmrf.learning.models.solution`).
 """
 
@@ -18,10 +18,10 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.models.solution import HIDDEN_BY_NOISE, Signal
-from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED
-from bayesprivmrf.learning.rounds.fit import number_of_records
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
-from bayesprivmrf.learning.rounds.tables import single_counts
+from bayesprivmrf.learning.select_measure.cell_errors import NOT_MEASURED
+from bayesprivmrf.learning.select_measure.measured_tables import single_counts
+from bayesprivmrf.learning.select_measure.round_fit import number_of_records
+from bayesprivmrf.learning.select_measure.rounds_solution import TABLES_BY_ROUND
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.release import NoisyStatistics

@@ -7,7 +7,7 @@ each step. So neither the choices nor the number of rounds, which depend on the 
 Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
-   noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
+   noisy counts alone, and every later table is of merged states (`learning.select_measure.measured_tables`).
 2. **How many tables stand out.** For each candidate c the *misfit* is
 
    .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
@@ -21,7 +21,7 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    (`select_measure.misfits`). So these order statistics of :math:`u_c` minus a public allowance, at several k, are
    released with discrete Gaussian noise of that sensitivity. The allowance is for the noise of measuring k tables,
    and for the public effect of the noise on single variables on the misfit
-   (`bayesprivmrf.learning.rounds.learned_scales`). The number of tables is the largest k whose
+   (`bayesprivmrf.learning.select_measure.learned_scales`). The number of tables is the largest k whose
    number is above zero. It is zero if no number exceeds a threshold, and the round then ends here. The threshold is
    three standard deviations of the noise, and one after the first table was measured.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` minus the L1 error that noise would
@@ -33,7 +33,7 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all measurements so far
-   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are repeated.
+   (`bayesprivmrf.learning.select_measure.round_fit`), and steps 2 to 4 are repeated.
 5. **Remaining budget.** If the last round measures nothing, because nothing stands out or nothing fits, the
    remaining budget is spent on earlier tables: all tables of the model, and single variables as in step 4. If there
    are no tables, all single variables are measured again, and both measurements decide which states are rare. The
@@ -56,9 +56,9 @@ import numpy as np
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.rounds.fit import RoundFit, carried, fit_tables, maximal
-from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, parts_of
+from bayesprivmrf.learning.select_measure.learned_scales import SingleNoise, with_learned_scales
+from bayesprivmrf.learning.select_measure.measured_tables import MeasuredTable, Merging, parts_of
+from bayesprivmrf.learning.select_measure.round_fit import RoundFit, carried, fit_tables, maximal
 from bayesprivmrf.mechanisms.select_measure.misfits import (
     STEPS,
     basis_scores,

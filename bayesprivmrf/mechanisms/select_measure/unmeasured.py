@@ -33,8 +33,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit
-from bayesprivmrf.learning.rounds.tables import MeasuredTable
+from bayesprivmrf.learning.select_measure.measured_tables import MeasuredTable
+from bayesprivmrf.learning.select_measure.round_fit import RoundFit
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Standard normal quantiles at 90 % and 95 %

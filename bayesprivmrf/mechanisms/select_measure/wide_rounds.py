@@ -6,7 +6,7 @@ r"""Adaptive rounds for many variables: consider all pairs once, and later only 
   independence are computed once, when the model is that of single variables, and stand for all rounds: they are
   functions of the records and of answers given before, which is all that a score must be.
 - **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
-  (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
+  (`bayesprivmrf.learning.select_measure.growing_forest`). Their misfits are against the last model.
 
 Several choices are made at once (`NoiseSource.choose_several`), each by the exponential mechanism among the remaining
 candidates. Except for rounding, they cost as much as the same number in turn. A choice that closes a cycle with
@@ -23,9 +23,9 @@ from itertools import combinations
 import numpy as np
 
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
-from bayesprivmrf.learning.rounds.fit import maximal
-from bayesprivmrf.learning.rounds.junction import GrowingForest
-from bayesprivmrf.learning.rounds.learned_scales import SingleNoise
+from bayesprivmrf.learning.select_measure.growing_forest import GrowingForest
+from bayesprivmrf.learning.select_measure.learned_scales import SingleNoise
+from bayesprivmrf.learning.select_measure.round_fit import maximal
 from bayesprivmrf.mechanisms.select_measure.misfits import (
     STEPS,
     expected_counts,

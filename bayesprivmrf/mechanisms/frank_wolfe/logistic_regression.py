@@ -13,7 +13,11 @@ from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.frank_wolfe import OneRegression
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe.mechanism import (
+    checked_size,
+    checked_steps,
+    choices_outlay,
+)
 from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
