@@ -163,6 +163,8 @@ class BlockStructure(StableStructure):
                 return pairs
             return None
 
-        coins = source.words(exact.records)
-        answers = answers_of_blocks(exact.codes, exact.counts, coins, self._number(plan), rule)
+        coins = source.words(exact.sensitive_number)
+        answers = answers_of_blocks(
+            exact.sensitive_codes, exact.sensitive_counts, coins, self._number(plan), rule
+        )
         return ExactGraphs(graphs=(most_frequent(answers),))

@@ -8,14 +8,12 @@ from .measurement import (
     Measured,
     MeasurementPlan,
     all_pairs,
-    dependence_scores,
-    pair_sums,
     pairs_sensitivity,
     public_shares,
     score_range,
-    select_and_measure,
     singles_sensitivity,
 )
+from .pair_counts import PairSums, dependence_scores, pair_sums
 from .round_fit import RoundFit, fit_tables
 from .targets import (
     PairTargets,
@@ -37,6 +35,7 @@ __all__ = [
     "MergeRule",
     "Merging",
     "NoisyTable",
+    "PairSums",
     "PairTargets",
     "RoundFit",
     "SingleNoise",
@@ -53,7 +52,6 @@ __all__ = [
     "pairs_sensitivity",
     "public_shares",
     "score_range",
-    "select_and_measure",
     "singles_sensitivity",
     "smallest_chosen",
     "smallest_measured",

@@ -121,7 +121,9 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
         stamp: Stamp,
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
-        effects, intercept = plan.map.log_odds(exact.codes, exact.counts, total, source)
+        effects, intercept = plan.map.log_odds(
+            exact.sensitive_codes, exact.sensitive_counts, total, source
+        )
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
         release = LearnedRegression(

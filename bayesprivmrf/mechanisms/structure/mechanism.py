@@ -227,7 +227,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> ExactGraphs:
         exact = self._records(plan, data, count)
         most = largest_distance(plan.law, plan.needed)
-        return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
+        return guarded(
+            "learning",
+            lambda: self._answers(plan, exact.sensitive_codes, exact.sensitive_counts, most),
+        )
 
     def _answers(
         self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int
