@@ -130,8 +130,7 @@ def holdout_log_likelihood(
         with warnings.catch_warnings(action="ignore", category=DeclarationWarning):
             records = read_records(model.domain, data, **redirects, count=count)
         # the predictive probability is a mean over about 500 draws
-        scores = log_predictive(judged._draws, records.codes.astype(np.int64), 500)
-        return float(np.average(scores, weights=records.counts))
+        return records.unprotected_mean(lambda codes: log_predictive(judged._draws, codes, 500))
     return _expectation(
         judged.potentials.flat, counts.flat / counts.records
     ) - _exact_log_partition(judged)

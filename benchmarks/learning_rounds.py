@@ -30,7 +30,7 @@ from learning_models import RESULTS
 
 import bayesprivmrf as bpm
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.select_measure import rounds
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.noise import SimulatedNoise
 
 RHOS, SEEDS = (0.01, 0.1, 1.0), (1, 2)
@@ -70,15 +70,10 @@ def errors(codes: np.ndarray, cards: tuple[int, ...], table_of: Tables) -> Row:
 def by_rounds(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) -> Row:
     """What a release runs, with the model of merged states at hand, whose tables are quickly found."""
     network = bpm.declare(states={f"v{i}": range(k) for i, k in enumerate(cards)})
-    plan = SelectMeasure(rho=rho)._prepare(network).rounds
+    plan = SelectMeasure(rho=rho)._prepare(network).map
     begin = time.perf_counter()
-    run = rounds.Rounds(
-        plan=plan,
-        source=SimulatedNoise(np.random.default_rng(seed)),
-        codes=codes,
-        counts=np.ones(len(codes), dtype=np.int64),
-    )
-    run.run()
+    records = CodedRecords.of(codes, np.ones(len(codes), dtype=np.int64))
+    run = plan.run(records, SimulatedNoise(np.random.default_rng(seed)))
     seconds = time.perf_counter() - begin
 
     def table_of(scope: tuple[int, ...]) -> np.ndarray:
@@ -94,8 +89,8 @@ def by_rounds(codes: np.ndarray, cards: tuple[int, ...], rho: float, seed: int) 
     return found | {
         "seconds": seconds,
         "status": run.fit.status.value,
-        "tables": len(run.measured),
-        "by round": " ".join(map(str, run.tables_by_round)),
+        "tables": len(run.drawn.measured),
+        "by round": " ".join(map(str, run.drawn.by_round)),
     }
 
 

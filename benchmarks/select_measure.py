@@ -35,12 +35,12 @@ from bayesprivmrf.learning.select_measure import (
     pairs_sensitivity,
     public_shares,
     score_range,
-    select_and_measure,
     singles_sensitivity,
 )
 from bayesprivmrf.learning.select_measure.couplings import fit_targets
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.mechanisms import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.select_measure.one_choice import measured_on_rows
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, selection_scale
 
@@ -140,7 +140,7 @@ def row(graph: str, variables: int, records: int, rho: float, populations: int) 
         for share in SHARES:
             public = plan(variables, rho, share, pairs, pairs)
             source = SimulatedNoise(np.random.default_rng([SEED, index]))
-            measured = select_and_measure(codes, counts, float(records), public, source)
+            measured = measured_on_rows(codes, counts, float(records), public, source)
             if share != SHARES[1]:
                 note(
                     f"share {share:g}", population.error(couplings(measured, public, records, None))

@@ -28,8 +28,8 @@ from papers.lower_bounds import Task
 from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure.dependence_graph import graphs_to_choose, stable_graph
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 RUNS, SWEEPS = 10, 40

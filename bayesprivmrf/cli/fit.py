@@ -37,8 +37,8 @@ from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
 from bayesprivmrf.learning.models.solution import status_with_advice
-from bayesprivmrf.learning.rounds import MeasuredTable, Merging
-from bayesprivmrf.learning.rounds.solution import RoundsSolution
+from bayesprivmrf.learning.select_measure import MeasuredTable, Merging
+from bayesprivmrf.learning.select_measure.rounds_solution import RoundsSolution
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.model.tables import free_names
 from bayesprivmrf.readers import read_counts

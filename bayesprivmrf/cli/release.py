@@ -34,7 +34,7 @@ from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
 from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.solution import status_with_advice
-from bayesprivmrf.learning.rounds.solution import RoundsSolution
+from bayesprivmrf.learning.select_measure.rounds_solution import RoundsSolution
 from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
 from bayesprivmrf.mechanisms.reading.frame import warn_of_counts
 from bayesprivmrf.model import ModelSpecification

@@ -12,7 +12,11 @@ import numpy as np
 from bayesprivmrf.checks import at_least, positive_finite, probability, require, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.interruption import stopped_details, warn_without_raising
-from bayesprivmrf.learning.gradient_ascent import (
+from bayesprivmrf.learning.models.potentials import LearnedPotentials
+from bayesprivmrf.learning.models.solution import Signal
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.gradient_ascent import (
     RATE_BITS,
     SMALLEST_CLIP,
     Ascent,
@@ -20,10 +24,6 @@ from bayesprivmrf.learning.gradient_ascent import (
     GradientLattice,
     cells_of,
 )
-from bayesprivmrf.learning.models.potentials import LearnedPotentials
-from bayesprivmrf.learning.models.solution import Signal
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
@@ -73,7 +73,7 @@ class AscentPlan(RecordPlan):
         The exact number is first limited to 2^34, so that 64 bits hold it in steps. This never increases the
         difference of two numbers, and so not the sensitivity.
         """
-        counted = min(exact.records, 2**34) * _COUNT_STEPS
+        counted = min(exact.sensitive_number, 2**34) * _COUNT_STEPS
         noisy = source.add(np.array([counted], dtype=np.int64), self.count_noise)
         return max(float(noisy[0]) / _COUNT_STEPS, 1.0)
 
@@ -151,7 +151,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         :math:`\sqrt{2m}`, which clips nothing.
     learning_rate
         η, for the mean gradient; by default chosen from the noise, the noisy number of records and the model's
-        largest curvature: see `bayesprivmrf.learning.gradient_ascent.Ascent`.
+        largest curvature: see `bayesprivmrf.mechanisms.gradient_ascent.Ascent`.
     averaging
         Share of the iterates at the end that are averaged, in [0, 1]; 0 takes the last iterate only.
     missing, other
@@ -311,7 +311,9 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     ) -> LearnedPotentials:
         total = plan.total(exact, source)
         release = plan.released(
-            plan.ascent.run(exact.codes, exact.counts, total, source), total, stamp
+            plan.ascent.run(exact.sensitive_codes, exact.sensitive_counts, total, source),
+            total,
+            stamp,
         )
         # from here on, only released numbers are used
         if (
@@ -331,7 +333,9 @@ def read_possible(plan: RecordPlan, records: CodedRecords) -> CodedRecords:
     chunk = 1 << 15
     if model.possible is not None:
         counts = np.zeros(model.size, dtype=np.int64)
-        for start in range(0, len(records.codes), chunk):
-            np.add.at(counts, cells_of(model, records.codes[start : start + chunk]).ravel(), 1)
+        for start in range(0, len(records.sensitive_codes), chunk):
+            np.add.at(
+                counts, cells_of(model, records.sensitive_codes[start : start + chunk]).ravel(), 1
+            )
         refuse_impossible(model, counts)
     return records

@@ -33,7 +33,7 @@ from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.interruption import warn_without_raising
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
@@ -364,9 +364,11 @@ class LearningMechanism[MapT, ReleaseT](
     def _total(plan: LearningPlan[Any], records: CodedRecords, source: NoiseSource) -> float | None:
         """Return n if it is public, else a noisy n of at least 1, or ``None`` if it was not measured."""
         if plan.total_noise is not None:
-            return float(max(source.add(np.array([records.records]), plan.total_noise)[0], 1))
+            return float(
+                max(source.add(np.array([records.sensitive_number]), plan.total_noise)[0], 1)
+            )
         if plan.is_total_public:
-            return float(records.records)
+            return float(records.sensitive_number)
         return None
 
     def _guarantee(self, plan: LearningPlan[MapT]) -> PrivacyGuarantee | None:
@@ -378,8 +380,15 @@ class LearningMechanism[MapT, ReleaseT](
     ) -> CodedRecords:
         records = self._records(plan, data, count)
         if self.adjacency is Adjacency.REPLACE_ONE:
-            require_records(records.records)
+            require_records(records.sensitive_number)
         return records
+
+
+def public_number(plan: LearningPlan[Any], records: CodedRecords) -> int | None:
+    """Return the number of records where it is public, else ``None``."""
+    if plan.is_total_public:
+        return records.sensitive_number
+    return None
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

@@ -8,7 +8,7 @@ is allowed. Let the most frequent answer have :math:`c_1` blocks and the next :m
 added, removed or replaced, so that for any two answers the difference of their blocks moves by at most 2. Where the
 neighbours have the same most frequent answer, :math:`c_1 - c_2` moves by at most 2 and k by at most 1. Where they
 do not, the difference of the two is at least 0 on one side and at most 0 on the other, hence at most 2 on both, so
-that k is at most 1 on both. So k is a distance in the sense of `learning.structure.dependence_graph`, for every
+that k is at most 1 on both. So k is a distance in the sense of `mechanisms.structure.dependence_graph`, for every
 value of the coins, and a release is private for the coins together, which depend on no record. Blocks by position
 would not be private, because a removed record would shift all others.
 
@@ -37,7 +37,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import ReleasedGraph
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
-from bayesprivmrf.mechanisms.stable_structure import (
+from bayesprivmrf.mechanisms.structure.mechanism import (
     ExactGraphs,
     Pairs,
     StableStructure,
@@ -163,6 +163,8 @@ class BlockStructure(StableStructure):
                 return pairs
             return None
 
-        coins = source.words(exact.records)
-        answers = answers_of_blocks(exact.codes, exact.counts, coins, self._number(plan), rule)
+        coins = source.words(exact.sensitive_number)
+        answers = answers_of_blocks(
+            exact.sensitive_codes, exact.sensitive_counts, coins, self._number(plan), rule
+        )
         return ExactGraphs(graphs=(most_frequent(answers),))

@@ -208,7 +208,8 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
     ) -> Trials:
         total = plan.trials[0].total(exact, source)
         paths = [
-            trial.ascent.run(exact.codes, exact.counts, total, source) for trial in plan.trials
+            trial.ascent.run(exact.sensitive_codes, exact.sensitive_counts, total, source)
+            for trial in plan.trials
         ]
         assert stamp.guarantee is not None
         return Trials(

@@ -41,7 +41,11 @@ from bayesprivmrf.learning.frank_wolfe import (
     NodeRegressions,
     PairwiseByRegressions,
 )
-from bayesprivmrf.mechanisms.frank_wolfe import FrankWolfePlan, PrivateFrankWolfe, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe.mechanism import (
+    FrankWolfePlan,
+    PrivateFrankWolfe,
+    choices_outlay,
+)
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

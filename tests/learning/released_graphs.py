@@ -11,7 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.mechanisms import StableStructure, Stamp
-from bayesprivmrf.mechanisms.stable_structure import ExactGraphs
+from bayesprivmrf.mechanisms.structure.mechanism import ExactGraphs
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.release import Provenance

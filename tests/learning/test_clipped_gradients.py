@@ -11,8 +11,9 @@ import pytest
 from scipy import stats
 
 from bayesprivmrf.audit import audit
-from bayesprivmrf.learning import gradient_ascent
-from bayesprivmrf.learning.gradient_ascent import (
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.mechanisms import gradient_ascent
+from bayesprivmrf.mechanisms.gradient_ascent import (
     LARGEST_POTENTIAL,
     LARGEST_SUM,
     MARGINAL_BITS,
@@ -20,7 +21,6 @@ from bayesprivmrf.learning.gradient_ascent import (
     draw_each,
     largest_curvature,
 )
-from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian

@@ -16,15 +16,15 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import (
+from bayesprivmrf.learning.structure import ReleasedGraph
+from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure import (
     UNIT,
     PairScores,
-    ReleasedGraph,
     dependence_graph,
     excess_range,
     stable_graph,
 )
-from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
 from benchmarks.papers.block_structure import BlockStructure
 

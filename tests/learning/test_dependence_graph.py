@@ -14,7 +14,8 @@ from mechanisms.contract import Silent, released
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import (
+from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure import (
     LARGEST,
     UNIT,
     PackedRecords,
@@ -22,8 +23,7 @@ from bayesprivmrf.learning.structure import (
     excess_range,
     stable_graph,
 )
-from bayesprivmrf.learning.structure.dependence_graph import marginal_scores
-from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure.dependence_graph import marginal_scores
 from bayesprivmrf.privacy import Adjacency
 
 CARDS = (2, 3, 2, 2)

@@ -14,9 +14,8 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.inference.loglinear_fit import PairFit
-from bayesprivmrf.learning.rounds import MergeRule, NoisyTable
-from bayesprivmrf.learning.rounds.fit import effect_precision
-from bayesprivmrf.learning.select_measure import PairTargets, fall_back
+from bayesprivmrf.learning.select_measure import MergeRule, NoisyTable, PairTargets, fall_back
+from bayesprivmrf.learning.select_measure.round_fit import effect_precision
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects, contrasts
 

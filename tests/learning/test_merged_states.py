@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.rounds import MeasuredTable, MergeRule, Merging
+from bayesprivmrf.learning.select_measure import MeasuredTable, MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.noise import DiscreteLaplace
 

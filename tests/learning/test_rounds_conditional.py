@@ -12,7 +12,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.noise_aware import estimator
-from bayesprivmrf.learning.rounds import cell_errors
+from bayesprivmrf.learning.select_measure import cell_errors
 from bayesprivmrf.mechanisms import SelectMeasure
 
 STATES = {"sick": ["no", "yes"], "age": ["young", "middle", "old"], "smokes": ["no", "yes"]}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.inference.loglinear_fit import Eliminated
-from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
+from bayesprivmrf.learning.select_measure import NoisyTable, fit_tables
 
 CARDS = (2, 3, 1, 4, 2, 3, 2)
 MODELS = {

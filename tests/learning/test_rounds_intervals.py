@@ -15,7 +15,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.cli.fit import trusted_tables
 from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError, NoiseWarning
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.rounds import MeasuredTable, Merging
+from bayesprivmrf.learning.select_measure import MeasuredTable, Merging
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
 
 STATES = {"b": ["y", "x"], 0: [2, 0, 1], "a": [0, 1], "one": ["only"]}
@@ -133,7 +133,7 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
     made = SelectMeasure(rho=0.1).release(network, data, rng=1)
     before, told = made.solution.interval(["few", "many"]), trusted_tables(made.solution)
     made.save(tmp_path / "made.release")
-    monkeypatch.setattr("bayesprivmrf.learning.rounds.tables.RARE", rare)
+    monkeypatch.setattr("bayesprivmrf.learning.select_measure.measured_tables.RARE", rare)
     again = bpm.load_release(tmp_path / "made.release")
     own = Merging.released(again.domain, again.statistics.measurements)
     measured = [MeasuredTable.of(each, again.domain) for each in again.statistics.measurements]

@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.inference.loglinear_fit import Eliminated, Listed
-from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
+from bayesprivmrf.learning.select_measure import NoisyTable, fit_tables
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure import rounds
 

@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.rounds import RoundFit
+from bayesprivmrf.learning.select_measure import RoundFit
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.mechanisms.select_measure.unmeasured import Unmeasured
 from bayesprivmrf.model import Effects
@@ -107,7 +107,6 @@ def test_a_bound_is_dropped_where_other_states_are_one_than_in_its_round():
         (np.array([0, 1, 1]), np.array([0, 1])),
         (np.array([0, 1, 0]), np.array([0, 1])),
     )
-    told = Unmeasured(groups=groups)
-    told.keep(fit, [(0, 1)], np.array([50.0 + 10.0 + 1.2816 * 5.0]))
+    told = Unmeasured(groups=groups).bounded(fit, [(0, 1)], np.array([50.0 + 10.0 + 1.2816 * 5.0]))
     assert told.at_most(fit, groups, 0.0) == [[0, 1, pytest.approx(0.0333, abs=1e-4)]]
     assert told.at_most(fit, others, 0.0) == []

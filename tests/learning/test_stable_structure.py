@@ -12,7 +12,8 @@ from learning.released_graphs import PromiseOfStableStructure, neighbours
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.structure import (
+from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure import (
     LARGEST,
     gap_range,
     release_threshold,
@@ -20,7 +21,6 @@ from bayesprivmrf.learning.structure import (
     stable_tree,
     tree_and_distance,
 )
-from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
@@ -207,7 +207,7 @@ class TestPromise(PromiseOfStableStructure):
         self.unit = unit
 
 
-@pytest.mark.parametrize("step", ["stable_structure.stable_tree", "reading.coded._merged"])
+@pytest.mark.parametrize("step", ["structure.mechanism.stable_tree", "reading.coded._merged"])
 def test_memory_that_runs_out_says_nothing_of_the_number_of_records(step, monkeypatch):
     def full(*_, **__):
         raise MemoryError("Unable to allocate an array with shape (3, 1000003)")

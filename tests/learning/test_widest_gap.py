@@ -15,7 +15,8 @@ from learning.test_dependence_graph import made_up
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import (
+from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure import (
     LARGEST,
     THRESHOLDS,
     UNIT,
@@ -23,7 +24,6 @@ from bayesprivmrf.learning.structure import (
     graphs_to_choose,
     stable_graph,
 )
-from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 from benchmarks.papers.block_structure import BlockStructure

@@ -355,9 +355,7 @@ def test_data_that_does_not_fit_is_refused_and_nothing_is_charged():
 @pytest.mark.parametrize("rng", [None, 1])
 @pytest.mark.parametrize("records", [2**31 + 1, 2**36])
 def test_no_number_of_records_is_refused(monkeypatch, records, rng):
-    exact = CodedRecords(
-        codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records
-    )
+    exact = CodedRecords.of(np.zeros((1, 5), np.uint8), np.array([records]))
     monkeypatch.setattr(
         "bayesprivmrf.mechanisms.record_mechanisms.read_records", lambda *_, **__: exact
     )

@@ -25,7 +25,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.learning import LearnedMonomials, ReleasedParities, calibrated, parities
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, promised_loss
-from bayesprivmrf.mechanisms.parity_queries import MOST_ROUNDS
+from bayesprivmrf.mechanisms.parities.mechanism import MOST_ROUNDS
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.privacy import selection_rho
 

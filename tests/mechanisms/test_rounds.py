@@ -15,8 +15,9 @@ from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoiseWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.rounds import Merging
+from bayesprivmrf.learning.select_measure import Merging
 from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.mechanisms.select_measure import rounds
@@ -117,13 +118,11 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
             declared=(3, 3, 2), rho=rho, adjacency=Adjacency(adjacency), inside=None, workload=None,
             maximum_cells=1000, memory=10**8,
         )  # fmt: skip
-        run = rounds.Rounds(
-            plan=plan, source=Recorder(seed), codes=codes, counts=np.ones(300, dtype=np.int64)
-        )
-        run.run()
-        assert run.filter.spent <= Fraction(rho)
+        records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
+        run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(seed))
+        assert run.spent <= Fraction(rho)
         assert (
-            run.filter.spent > 0.9 * rho or max(run.merging.cardinalities) == 1
+            run.spent > 0.9 * rho or max(run.merging.cardinalities) == 1
         )  # nothing but rare states
 
 

@@ -12,8 +12,9 @@ import pytest
 from repeats import few
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.rounds import MeasuredTable, Merging, SingleNoise
+from bayesprivmrf.learning.select_measure import MeasuredTable, Merging, SingleNoise
 from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
@@ -81,11 +82,10 @@ def test_what_a_neighbour_moves_in_the_numbers_that_decide_is_paid_for():
     def numbers(records):
         source = Recorder(4)
         source.answers = list(answers)
-        run = rounds.Rounds(
-            plan=plan, source=source, codes=np.array(records, dtype=np.uint8),
-            counts=np.ones(len(records), dtype=np.int64),
-        )  # fmt: skip
-        run.run()
+        coded = CodedRecords.of(
+            np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
+        )
+        rounds.AdaptiveRounds(plan=plan).run(coded, source)
         answers[:] = source.answers
         return [step.exact for step in source.steps if getattr(step, "exact", None) is not None]
 

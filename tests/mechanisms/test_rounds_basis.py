@@ -10,15 +10,17 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.rounds.tables import parts_of
+from bayesprivmrf.learning.select_measure.measured_tables import parts_of
 from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import rounds, wide_rounds
+from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.mechanisms.select_measure import size as rounds_size
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder
+from .test_wide_rounds import WidePlan
 
 
 def chain(records: int, variables: int, seed: int) -> pd.DataFrame:
@@ -106,26 +108,21 @@ def random_run(seed: int):
     scopes = [c for size in (2, 3, 4) for c in itertools.combinations(range(6), size)]
     some = (*(scopes[k] for k in rng.integers(0, len(scopes), 3)), (0, 5))
     inside, workload = [(None, None), (some, None), (None, some), (some, some)][seed % 4]
-    plan = rounds_plan.RoundsPlan(
+    kind = WidePlan if seed % 8 == 0 else rounds_plan.RoundsPlan
+    plan = kind(
         declared=cards, rho=10 ** rng.uniform(-1, 1), adjacency=relation, inside=inside, workload=workload,
         maximum_cells=int(rng.choice([20, 40, 200, 1 << 18])), memory=1 << 29,
     )  # fmt: skip
-    kind = wide_rounds.WideRounds if seed % 8 == 0 else rounds.Rounds
     source = Recorder(seed)
 
     def run(records):
         total = len(records) if relation is Adjacency.REPLACE_ONE else None
-        found = kind(
-            plan=plan,
-            source=source,
-            codes=np.asfortranarray(records.astype(np.uint8)),
-            counts=np.ones(len(records), dtype=np.int64),
-            total=total,
-        )
-        found.run()
-        assert found.filter.spent <= plan.rho
-        released = [(each.scope, each.values.tolist(), each.law) for each in found.tables]
-        return (released, found.tables_by_round, found.fit.coordinates.tolist()), source.rewind()
+        codes = np.asfortranarray(records.astype(np.uint8))
+        coded = CodedRecords.of(codes, np.ones(len(records), dtype=np.int64))
+        found = rounds.AdaptiveRounds(plan=plan).run(coded, source, total)
+        assert found.spent <= plan.rho
+        released = [(each.scope, each.values.tolist(), each.law) for each in found.drawn.tables]
+        return (released, found.drawn.by_round, found.fit.coordinates.tolist()), source.rewind()
 
     others = rng.integers(0, cards, (4, 6))
     if relation is Adjacency.REPLACE_ONE:

@@ -14,17 +14,25 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
+from bayesprivmrf.learning.select_measure import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import wide_rounds
+from bayesprivmrf.mechanisms.select_measure import rounds, wide_rounds
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed
 from .test_rounds import ADJACENCIES, frame
+
+
+class WidePlan(rounds_plan.RoundsPlan):
+    """A plan whose rounds are those of many variables, however few there are."""
+
+    is_wide = True
+
 
 # the model: what a pair costs, and its table
 
@@ -219,34 +227,30 @@ def test_a_wide_release_replayed_on_neighbours_is_the_same_and_costs_no_more_tha
 def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adjacency):
     codes = wide_data(300).to_numpy().astype(np.uint8)
     for seed, rho in enumerate((1e-4, 0.3, 7.7)):
-        plan = rounds_plan.RoundsPlan(
+        plan = WidePlan(
             declared=(3, 3, 2) * 3, rho=rho, adjacency=Adjacency(adjacency), inside=None, workload=None,
             maximum_cells=300, memory=10**8,
         )  # fmt: skip
-        run = wide_rounds.WideRounds(
-            plan=plan, source=Recorder(seed), codes=codes, counts=np.ones(300, dtype=np.int64)
-        )
-        run.run()
-        assert run.filter.spent <= Fraction(rho)
+        records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
+        run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(seed))
+        assert run.spent <= Fraction(rho)
         assert forecast(run.merging.cardinalities, run.fit.effects.scopes).total_cells <= 300
 
 
 def test_rounds_whose_tables_do_not_fit_leave_the_rest_to_single_variables():
     """Tables are found not to fit once they are chosen: the choices are paid for, and no table of theirs is."""
-    plan = rounds_plan.RoundsPlan(
+    plan = WidePlan(
         declared=(3, 3, 2) * 3, rho=1.0, adjacency=Adjacency("add-or-remove-one"), inside=None, workload=None,
         maximum_cells=300, memory=1,
     )  # fmt: skip
     codes = wide_data(300).to_numpy().astype(np.uint8)
-    run = wide_rounds.WideRounds(
-        plan=plan, source=Recorder(1), codes=codes, counts=np.ones(300, dtype=np.int64)
-    )
-    run.run()
-    assert not run.measured
-    assert not run.tables_by_round
-    assert [each.scope for each in run.again] == [(v,) for v in range(9)]
-    assert run.again[0].law.variance < run.singles[0].law.variance / 5
-    assert 1 - 1e-9 < run.filter.spent <= 1
+    records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
+    run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(1))
+    assert not run.drawn.measured
+    assert not run.drawn.by_round
+    assert [each.scope for each in run.drawn.again] == [(v,) for v in range(9)]
+    assert run.drawn.again[0].law.variance < run.drawn.singles[0].law.variance / 5
+    assert 1 - 1e-9 < run.spent <= 1
 
 
 # what is released, forecast and refused

@@ -11,8 +11,8 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import release_threshold
 from bayesprivmrf.mechanisms import StableStructure
+from bayesprivmrf.mechanisms.structure import release_threshold
 from bayesprivmrf.noise import DiscreteLaplace
 from benchmarks.papers.block_structure import (
     BlockStructure,

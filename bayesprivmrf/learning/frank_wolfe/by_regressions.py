@@ -28,11 +28,10 @@ from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
-from bayesprivmrf.learning.models.maps import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.select_measure.measurement import (
     Measured,
     MeasurementPlan,
-    select_and_measure,
 )
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -278,7 +277,8 @@ class ByRegressions(SavedMap, ABC):
             return FrankWolfeFit(parts=self._parts(regressed, None))
         assert total is not None
         plan = singles_plan(self._states, self.singles)
-        measured = select_and_measure(codes, counts, total, plan, source)
+        one_choice = mechanism_module("select_measure.one_choice")
+        measured = one_choice.measured_on_rows(codes, counts, total, plan, source)
         regressed = self._regressed_model(codes, counts, total, source)
         fitted = None
         try:

@@ -7,6 +7,8 @@ stand at the end of the array of a model's file.
 from __future__ import annotations
 
 from abc import abstractmethod
+from importlib import import_module
+from types import ModuleType
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -46,6 +48,16 @@ class LearningMap(Protocol):
 
 # kinds of learning maps that files can name, those of installed packages too
 _MAPS: Kinds[SavedMap] = Kinds("bayesprivmrf.learning_maps")
+
+
+def mechanism_module(name: str) -> ModuleType:
+    """Return a module of `bayesprivmrf.mechanisms`, which is imported by this call and not before.
+
+    A replicate of a release runs the mechanism again, on rows that were drawn from the released model, so that an
+    interval simulates the code that made the release. This is the only way from the public side to that code, and it
+    is given no data.
+    """
+    return import_module(f"bayesprivmrf.mechanisms.{name}")
 
 
 class SavedMap:

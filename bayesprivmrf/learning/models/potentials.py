@@ -15,7 +15,7 @@ from bayesprivmrf.learning.models.base import Weight
 from bayesprivmrf.learning.models.maps import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.pairwise import AsPairs
 from bayesprivmrf.learning.models.solution import LearnedSolution, merging_text
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
+from bayesprivmrf.learning.select_measure.rounds_solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects

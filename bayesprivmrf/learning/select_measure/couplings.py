@@ -22,8 +22,8 @@ fit is released.
 1. **Rare states merged**, if tables are measured. Most cells of a large table are nearly empty. Noise makes them
    negative, no model has such means, and the likelihood is flat in these directions. The states of a variable whose
    noisy counts are below three standard deviations are merged by the declared rules, as in rounds
-   (`bayesprivmrf.learning.rounds.tables`), and so are the tables of pairs. The fit is that of the rounds
-   (`bayesprivmrf.learning.rounds.fit`), which learns a scale for each effect. The states of a group share its
+   (`learning.select_measure.measured_tables`), and so are the tables of pairs. The fit is that of the rounds
+   (`learning.select_measure.round_fit`), which learns a scale for each effect. The states of a group share its
    potentials, and divide its probability in proportion to their noisy counts. It needs exact inference.
 2. **Fewer pairs**: the stronger half of the pairs that stood out, then the stronger half of these, and so on. Pairs
    are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
@@ -57,10 +57,10 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.solution import FALLBACK, Signal
-from bayesprivmrf.learning.rounds.fit import fit_tables
-from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
-from bayesprivmrf.learning.rounds.tables import Merging, NoisyTable
+from bayesprivmrf.learning.select_measure.learned_scales import with_learned_scales
+from bayesprivmrf.learning.select_measure.measured_tables import Merging, NoisyTable
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
+from bayesprivmrf.learning.select_measure.round_fit import fit_tables
 from bayesprivmrf.learning.select_measure.targets import PairTargets, noise_variances
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray

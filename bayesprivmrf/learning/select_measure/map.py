@@ -68,18 +68,16 @@ from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.loglinear_fit.moments import moments_of
 from bayesprivmrf.inference.loglinear_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.maps import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.models.solution import FALLBACK, warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
     MeasurementPlan,
-    dependence_scores,
-    pair_sums,
     public_shares,
-    select_and_measure,
 )
+from bayesprivmrf.learning.select_measure.pair_counts import dependence_scores, pair_sums
 from bayesprivmrf.learning.select_measure.targets import least_statistic, mean_precisions
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -131,7 +129,9 @@ class CouplingsByMeasurement(SavedMap):
         self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
         """Return couplings and fields as arrays of the release's class; see `LearningMap.learn`."""
-        fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
+        mechanism = mechanism_module("select_measure.one_choice")
+        measured = mechanism.measured_on_rows(codes, counts, total, self.plan, source)
+        fitted = self.fit(measured, total)
         return fitted.coupling_matrix, fitted.field_vector
 
     @property

@@ -32,9 +32,9 @@ products those pairs move, by 2, of which just one variable flips. Flips of a se
 is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by bipartite graphs and by the complete
 one.
 
-`select_and_measure` reads the records, and only its result is released. The mechanism measures a private number of
-records itself (`bayesprivmrf.mechanisms.record_mechanisms`) and puts the noise scales into the plan.
-`bayesprivmrf.learning.select_measure.couplings` fits the noisy numbers.
+`bayesprivmrf.mechanisms.select_measure.one_choice` runs the three steps on records, and puts the noise scales into
+the plan. This module has the plan, the sensitivities, and the released numbers, which
+`bayesprivmrf.learning.select_measure.couplings` fits.
 """
 
 from __future__ import annotations
@@ -47,9 +47,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bayesprivmrf.learning.models.maps import require_states, written_pairs
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure.measured_tables import MergeRule
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 
@@ -163,28 +162,6 @@ class Measured:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSums:
-    """Sensitive exact counts of single states, and of pairs of states without first states.
-
-    Parameters
-    ----------
-    records
-        Number of records.
-    single
-        Number of records in each state of all variables, shape (sum of K,).
-    joint
-        Number of records in each pair of states without first states, shape (sum of (K - 1), sum of (K - 1)).
-    """
-
-    records: int
-    single: IntArray
-    joint: IntArray
-
-    def __repr__(self) -> str:
-        return "PairSums(sensitive)"
-
-
 def all_pairs(cardinalities: Sequence[int]) -> IntArray:
     """Return the pairs of all variables with two or more states, ascending."""
     free = np.flatnonzero(np.asarray(cardinalities) > 1)
@@ -231,86 +208,6 @@ def _root_up(squared: int) -> float:
     return math.nextafter(math.sqrt(squared), math.inf)
 
 
-def select_and_measure(
-    codes: np.ndarray, counts: IntArray, total: float, plan: MeasurementPlan, source: NoiseSource
-) -> Measured:
-    """Run the three steps on records, and return the released numbers.
-
-    Parameters
-    ----------
-    codes
-        Rows of states' codes, shape (rows, p).
-    counts
-        Number of records that each row represents, shape (rows,).
-    total
-        Public or noisy number of records, positive.
-    plan
-        Public plan of selection and measurement.
-    source
-        Source of all noise.
-    """
-    sums = pair_sums(codes, counts, plan.cardinalities)
-    first = np.cumsum([0, *plan.cardinalities])[:-1]
-    is_sum = plan.form == "moments"
-    if is_sum:
-        exact = 2 * sums.single[first + 1] - sums.records
-    else:
-        exact = sums.single
-    one_way = source.add(exact, plan.one_way)
-    chosen = np.arange(len(plan.candidates))
-    if plan.selection_scale is not None:
-        shares = public_shares(one_way, total, plan)
-        scores = dependence_scores(sums, plan.cardinalities, shares)[tuple(plan.candidates.T)]
-        best = source.choose_several(scores[None, :], plan.selection_scale, plan.count)[0]
-        chosen = np.sort(best)
-    pairs = plan.candidates[chosen]
-    if is_sum:
-        exact = _products(sums, pairs)
-    else:
-        exact = _tables(sums, pairs, plan.cardinalities)
-    return Measured(one_way=one_way, pairs=pairs, two_way=source.add(exact, plan.two_way))
-
-
-def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> PairSums:
-    """Count single states and pairs of states by products of indicator matrices, exactly.
-
-    Float32 sums of zeros and ones are exact below 2^24 terms, float64 sums of counts below 2^53.
-    """
-    cards = np.asarray(cardinalities)
-    width = int((cards - 1).sum())
-    is_plain = bool((counts == 1).all())
-    kind = np.float32 if is_plain else np.float64
-    joint = np.zeros((width, width), dtype=np.int64)
-    # at most 2^24 indicators at a time, so that float32 sums of ones are exact
-    rows = max((1 << 24) // max(width, 1), 1)
-    single = np.zeros(int(cards.sum()), dtype=np.int64)
-    first = np.cumsum([0, *cards])[:-1]
-    for start in range(0, len(codes), rows):
-        part = codes[start : start + rows]
-        weight = counts[start : start + rows]
-        inside = _indicators(part, cards, kind)
-        if is_plain:
-            weighted = inside
-        else:
-            weighted = inside * weight[:, None]
-        joint += (inside.T @ weighted).astype(np.int64)
-    later = np.delete(np.arange(single.size), first)
-    single[later] = joint.diagonal()
-    records = int(counts.sum())
-    single[first] = records - (np.add.reduceat(single, first) if first.size else 0)
-    return PairSums(records=records, single=single, joint=joint)
-
-
-def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
-    """Return the indicators of all states but the first, shape (rows, sum of (K - 1))."""
-    if (cards == 2).all():
-        return codes.astype(kind)
-    columns = [codes[:, v, None] == np.arange(1, k) for v, k in enumerate(cards) if k > 1]
-    if columns:
-        return np.concatenate(columns, axis=1).astype(kind)
-    return np.zeros((len(codes), 0), dtype=kind)
-
-
 def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> list[IntArray]:
     """Return whole shares of every variable's states from noisy numbers: at least 1 each, of sum D."""
     shares = []
@@ -340,69 +237,3 @@ def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
     rest = spare - int(shares.sum())
     shares[np.argsort(shares - scaled, kind="stable")[:rest]] += 1
     return shares + 1
-
-
-def dependence_scores(
-    sums: PairSums, cardinalities: Sequence[int], shares: Sequence[IntArray]
-) -> IntArray:
-    """Return the dependence scores u, shape (p, p); 0 for variables with one state and on the diagonal."""
-    cards = np.asarray(cardinalities)
-    free = np.flatnonzero(cards > 1)
-    u = np.zeros((cards.size, cards.size), dtype=np.int64)
-    if free.size < 2:
-        return u
-    D = int(shares[0].sum())
-    first = np.cumsum([0, *cards])[:-1]
-    later = np.delete(np.arange(sums.single.size), first)
-    n = sums.single[later]
-    Q = np.concatenate(shares)[later]
-    cross = np.multiply.outer(D * n, Q)
-    T = D * D * sums.joint - cross - cross.T + sums.records * np.multiply.outer(Q, Q)
-    starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
-    bound = np.array([2 * (D - int(shares[v].min())) for v in free.tolist()], dtype=np.int64)
-    unit = -(-np.multiply.outer(bound, bound) // STEPS)
-    u[np.ix_(free, free)] = absolute_sums(T, starts) // unit
-    np.fill_diagonal(u, 0)
-    return u
-
-
-def absolute_sums(tables: IntArray, starts: IntArray) -> IntArray:
-    """Return the sum of absolute values of each centered table, given without first rows and columns.
-
-    Such tables sum to zero along both axes, so that what is left out is minus the sums of what is there.
-
-    Parameters
-    ----------
-    tables
-        The tables of all pairs of variables, side by side, symmetric.
-    starts
-        Where each variable's rows begin.
-    """
-    rows = np.add.reduceat(tables, starts, axis=0)
-    border = np.add.reduceat(np.abs(rows), starts, axis=1)
-    inner = np.add.reduceat(np.add.reduceat(np.abs(tables), starts, axis=0), starts, axis=1)
-    return inner + np.abs(np.add.reduceat(rows, starts, axis=1)) + border + border.T
-
-
-def _products(sums: PairSums, pairs: IntArray) -> IntArray:
-    """Return sums of products of spins: n - 2 n_i - 2 n_j + 4 n_ij with counts of second states."""
-    i, j = pairs.T
-    n = sums.joint.diagonal()
-    return sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
-
-
-def _tables(sums: PairSums, pairs: IntArray, cardinalities: Sequence[int]) -> IntArray:
-    """Return the tables of pairs as one flat array, each in C order."""
-    cards = np.asarray(cardinalities)
-    first = np.cumsum([0, *cards])[:-1]
-    reduced = np.cumsum([0, *(cards - 1)])[:-1]
-    tables = [np.zeros(0, dtype=np.int64)]
-    for i, j in pairs.tolist():
-        table = np.empty((cards[i], cards[j]), dtype=np.int64)
-        table[1:, 1:] = sums.joint[
-            reduced[i] : reduced[i] + cards[i] - 1, reduced[j] : reduced[j] + cards[j] - 1
-        ]
-        table[1:, 0] = sums.single[first[i] + 1 : first[i] + cards[i]] - table[1:, 1:].sum(axis=1)
-        table[0] = sums.single[first[j] : first[j] + cards[j]] - table[1:].sum(axis=0)
-        tables.append(table.ravel())
-    return np.concatenate(tables)

@@ -36,7 +36,7 @@ import numpy as np
 
 from bayesprivmrf import queries
 from bayesprivmrf.learning.models.solution import Signal
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.learning.select_measure.measurement import STEPS, Measured, MeasurementPlan
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.effects import contrasts

@@ -1,32 +1,3 @@
-from .dependence_graph import (
-    LARGEST,
-    THRESHOLDS,
-    PairScores,
-    excess_range,
-    gap_range,
-    graphs_to_choose,
-    release_threshold,
-    scaled_scores,
-    stable_graph,
-    stable_tree,
-    tree_and_distance,
-)
-from .packed_records import UNIT, PackedRecords
 from .released import ReleasedGraph
 
-__all__ = [
-    "LARGEST",
-    "THRESHOLDS",
-    "UNIT",
-    "PackedRecords",
-    "PairScores",
-    "ReleasedGraph",
-    "excess_range",
-    "gap_range",
-    "graphs_to_choose",
-    "release_threshold",
-    "scaled_scores",
-    "stable_graph",
-    "stable_tree",
-    "tree_and_distance",
-]
+__all__ = ["ReleasedGraph"]

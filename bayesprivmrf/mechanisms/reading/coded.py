@@ -14,7 +14,7 @@ from decimal import Decimal
 from functools import cached_property
 from math import isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, Variable, checked_domain, label_key
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,24 +50,45 @@ if TYPE_CHECKING:
 class CodedRecords:
     """Exact records as codes: sensitive, and printed as such.
 
+    Records reach a mechanism in this form. Code that opens it reads a member whose name begins with ``sensitive_``,
+    and lies under `bayesprivmrf.mechanisms`; a test lists the files.
+
     Parameters
     ----------
-    codes
+    sensitive_codes
         Codes of the states in declared order, of distinct records or of all records: shape (rows, p), unsigned.
-    counts
+    sensitive_counts
         Number of records for each row, shape (rows,), at least 1.
-    records
+    sensitive_number
         Number of records, n.
     """
 
-    codes: np.ndarray
-    counts: IntArray
-    records: int
+    sensitive_codes: np.ndarray
+    sensitive_counts: IntArray
+    sensitive_number: int
+
+    @classmethod
+    def of(cls, codes: np.ndarray, counts: IntArray) -> Self:
+        """Return records from codes and the number of records for each row."""
+        return cls(
+            sensitive_codes=codes, sensitive_counts=counts, sensitive_number=int(counts.sum())
+        )
 
     @cached_property
-    def spins(self) -> np.ndarray:
+    def sensitive_spins(self) -> np.ndarray:
         """Two-state records as -1 (first state) and +1, int8 of shape (rows, p)."""
-        return 2 * self.codes.astype(np.int8) - np.int8(1)
+        return 2 * self.sensitive_codes.astype(np.int8) - np.int8(1)
+
+    def unprotected_mean(self, score: Callable[[np.ndarray], FloatArray]) -> float:
+        """Return the mean of a score of each record, without any noise: for evaluations, never for a release.
+
+        Parameters
+        ----------
+        score
+            Function from codes, int64 of shape (rows, p), to scores, shape (rows,).
+        """
+        scores = score(self.sensitive_codes.astype(np.int64))
+        return float(np.average(scores, weights=self.sensitive_counts))
 
     def __repr__(self) -> str:
         return "CodedRecords(sensitive)"
@@ -174,8 +195,8 @@ def _merged(codes: np.ndarray, counts: IntArray, domain: Domain) -> CodedRecords
         if first.size <= 0.5 * records:
             # sums of whole numbers of at most 2^53 in all are exact as floats
             merged = np.bincount(place, weights=counts, minlength=first.size).astype(np.int64)
-            return CodedRecords(codes=codes[first], counts=merged, records=records)
-    return CodedRecords(codes=codes, counts=counts, records=records)
+            return CodedRecords.of(codes[first], merged)
+    return CodedRecords.of(codes, counts)
 
 
 def recode(declaration: Declaration, data: Any) -> pd.DataFrame:

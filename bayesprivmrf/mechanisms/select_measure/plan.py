@@ -35,7 +35,7 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
-from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS

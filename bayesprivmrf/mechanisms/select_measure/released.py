@@ -4,7 +4,7 @@ No function here uses a record: only the released numbers of a finished run are 
 model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
 order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
-that of `bayesprivmrf.learning.rounds.solution`. The solution is not trusted if the noisy numbers do not differ from
+that of `learning.select_measure.rounds_solution`. The solution is not trusted if the noisy numbers do not differ from
 noise alone (`bayesprivmrf.learning.models.solution`).
 """
 
@@ -18,19 +18,19 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.models.solution import HIDDEN_BY_NOISE, Signal
-from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED
-from bayesprivmrf.learning.rounds.fit import number_of_records
-from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
-from bayesprivmrf.learning.rounds.tables import single_counts
+from bayesprivmrf.learning.select_measure.cell_errors import NOT_MEASURED
+from bayesprivmrf.learning.select_measure.measured_tables import single_counts
+from bayesprivmrf.learning.select_measure.round_fit import number_of_records
+from bayesprivmrf.learning.select_measure.rounds_solution import TABLES_BY_ROUND
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
-    from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
+    from bayesprivmrf.mechanisms.select_measure.run import FinishedRounds
 
 
-def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
+def release_of(run: FinishedRounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     """Return the release: the fitted model on the declared states, and all measured tables."""
     scopes = run.fit.effects.scopes
     merging = run.merging
@@ -38,7 +38,7 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     model = ModelSpecification(
         domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
     )
-    measured = [each.measurement(domain, merging) for each in run.tables]
+    measured = [each.measurement(domain, merging) for each in run.drawn.tables]
     return LearnedPotentials(
         domain=domain,
         total=run.fit.total,
@@ -56,7 +56,7 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     )
 
 
-def warning_of(run: Rounds, domain: Domain) -> str | None:
+def warning_of(run: FinishedRounds, domain: Domain) -> str | None:
     """Return the text of a warning about the rounds, from public numbers; None if they were interrupted."""
     if interrupted_by() is not None:
         return None
@@ -69,7 +69,7 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
         said.append(
             f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}"
         )
-    if not run.measured and not left_out:
+    if not run.drawn.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := _signal(run).details.get(HIDDEN_BY_NOISE):
         said.append(f"the noise hides {hides}, so that no number of the model can be trusted")
@@ -78,19 +78,19 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
     return None
 
 
-def _signal(run: Rounds) -> Signal:
+def _signal(run: FinishedRounds) -> Signal:
     """Return evidence of which states have records, from the tables of single variables."""
-    return Signal.of(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
+    return Signal.of(*_number_of_records(run), *single_counts(run.plan.declared, run.drawn.tables))
 
 
-def _number_of_records(run: Rounds) -> tuple[float, float]:
+def _number_of_records(run: FinishedRounds) -> tuple[float, float]:
     """Return the number of records and its standard error, 0 where the number is public."""
     if run.total is not None:
         return float(run.total), 0.0
-    return number_of_records([each.merged(run.merging) for each in run.tables])
+    return number_of_records([each.merged(run.merging) for each in run.drawn.tables])
 
 
-def _left_out(run: Rounds) -> list[Scope]:
+def _left_out(run: FinishedRounds) -> list[Scope]:
     """Return the tables of the workload that do not fit together with the measured ones."""
     inside = [set(scope) for scope in run.fit.effects.scopes]
     asked = run.plan.workload or ()
@@ -99,15 +99,15 @@ def _left_out(run: Rounds) -> list[Scope]:
     missing = {
         c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)
     }
-    model = [each.scope for each in (*run.measured, *run.singles)]
-    return [c for c, kept in missing.items() if not run.size.bears([*model, kept])]
+    model = run.drawn.scopes
+    return [c for c, kept in missing.items() if not run.known.size.bears([*model, kept])]
 
 
-def _details(run: Rounds, domain: Domain, signal: Signal) -> dict[str, Any]:
+def _details(run: FinishedRounds, domain: Domain, signal: Signal) -> dict[str, Any]:
     """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status = run.fit.status
     merging = run.merging
-    if run.has_fallen_back and status is not Status.DIVERGED:
+    if run.known.has_fallen_back and status is not Status.DIVERGED:
         status = Status.STOPPED_EARLY
     left_out = [[str(domain.variables[v]) for v in scope] for scope in _left_out(run)]
     merged = {
@@ -117,17 +117,19 @@ def _details(run: Rounds, domain: Domain, signal: Signal) -> dict[str, Any]:
     }
     return {
         "status": str(status.value),
-        "rounds": len(run.tables_by_round),
-        "tables_measured": len(run.measured),
-        TABLES_BY_ROUND: list(run.tables_by_round),
-        "measured_again": len(run.again),
-        "refits_that_failed": run.failures,
+        "rounds": len(run.drawn.by_round),
+        "tables_measured": len(run.drawn.measured),
+        TABLES_BY_ROUND: list(run.drawn.by_round),
+        "measured_again": len(run.drawn.again),
+        "refits_that_failed": run.known.failures,
         "distance_from_optimum": run.fit.off if math.isfinite(run.fit.off) else None,
         "merged_states": sum(run.plan.declared) - sum(merging.cardinalities),
         **({"merged": merged} if merged else {}),
-        "one_way_noise": run.singles[0].law.scale,
-        "rho_spent": float(run.filter.spent),
-        NOT_MEASURED: run.unmeasured.at_most(run.fit, merging.groups, _number_of_records(run)[1]),
+        "one_way_noise": run.drawn.singles[0].law.scale,
+        "rho_spent": float(run.spent),
+        NOT_MEASURED: run.known.unmeasured.at_most(
+            run.fit, merging.groups, _number_of_records(run)[1]
+        ),
         **stopped_details(),
         **(signal.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),

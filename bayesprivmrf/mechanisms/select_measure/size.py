@@ -13,7 +13,7 @@ near pairs and of steps of a fit, have typical values. The model is assumed to g
 its rounds allow, or for many variables to half of them. A forecast of time is within a factor of about three. The
 memory is an upper bound, except for the memory of the data frame itself.
 
-The last fit learns prior scales (`bayesprivmrf.learning.rounds.learned_scales`) if the model has at most
+The last fit learns prior scales (`bayesprivmrf.learning.select_measure.learned_scales`) if the model has at most
 `DENSE_LIMIT` coordinates d. Each of its renewals takes :math:`d + 50` products with the covariance, each of which
 passes over all configurations or over the cells of the model, and factors d × d matrices. As d is not known in
 advance, it is assumed to be six tenths of the coordinates of all single variables, pairs and triples, and at most the
@@ -32,7 +32,7 @@ from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.loglinear_fit.moments import MOST_CONFIGURATIONS, Scope
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
-from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
+from bayesprivmrf.learning.select_measure.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.marginals.layout import Layout, elimination_order
 from bayesprivmrf.marginals.planning import BucketTree, array_forecast

@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
-from bayesprivmrf.learning.rounds.fit import RoundFit
-from bayesprivmrf.learning.rounds.tables import MeasuredTable
+from bayesprivmrf.learning.select_measure.measured_tables import MeasuredTable
+from bayesprivmrf.learning.select_measure.round_fit import RoundFit
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Standard normal quantiles at 90 % and 95 %
@@ -44,7 +44,7 @@ ONE_SIDED, _ERROR = 1.2816, 1.6449
 _TAIL = 0.05
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Unmeasured:
     """Bounds on the misfits of unmeasured pairs, records, with the model's table in the round of each bound.
 
@@ -52,6 +52,8 @@ class Unmeasured:
     ----------
     groups
         For each variable the group of each declared state in these rounds.
+    found
+        Bound on the misfit of each pair, records, and the model's table in the round of that bound.
     """
 
     groups: Sequence[IntArray] = ()
@@ -65,8 +67,8 @@ class Unmeasured:
         chosen: int,
         measured: MeasuredTable,
         scale: float,
-    ) -> None:
-        """Store the bounds that a choice implies for the remaining candidates.
+    ) -> Unmeasured:
+        """Return these bounds with those that a choice implies for the remaining candidates.
 
         Parameters
         ----------
@@ -85,14 +87,17 @@ class Unmeasured:
         noisy = float(np.abs(measured.values - fit.total * table.ravel()).sum())
         own = noisy + measured.law.scale * math.sqrt(2 * table.size * math.log(1 / _TAIL))
         beyond = own - allowances[chosen] + scale * math.log(len(scopes) / _TAIL)
-        self.keep(fit, scopes, allowances + beyond)
+        return self.bounded(fit, scopes, allowances + beyond)
 
-    def keep(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> None:
-        """Store the bounds on the misfits of some candidates to the model of a round, records."""
+    def bounded(self, fit: RoundFit, scopes: Sequence[Scope], misfits: FloatArray) -> Unmeasured:
+        """Return these bounds with those on the misfits of some candidates to the model of a round, records."""
         places = [place for place, scope in enumerate(scopes) if len(scope) == 2]
         tables = fit.probabilities([scopes[place] for place in places])
-        for place, table in zip(places, tables, strict=True):
-            self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
+        newest = {
+            scopes[place]: (max(float(misfits[place]), 0.0), table)
+            for place, table in zip(places, tables, strict=True)
+        }
+        return replace(self, found=self.found | newest)
 
     def at_most(self, fit: RoundFit, groups: Sequence[IntArray], error: float) -> list[list[float]]:
         """Return the pairs outside all tables of the last model: two positions and the bound, rounded up.

@@ -329,7 +329,7 @@ class PrivateFrankWolfe(
         law = plan.map.singles
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
-        fitted = plan.map.fit(exact.codes, exact.counts, total, source)
+        fitted = plan.map.fit(exact.sensitive_codes, exact.sensitive_counts, total, source)
         # from here on, only released numbers are used
         if plan.total_noise is None:
             variance = 0.0

@@ -111,8 +111,8 @@ from typing import Self
 
 import numpy as np
 
-from bayesprivmrf.learning.select_measure.measurement import absolute_sums, pair_sums
-from bayesprivmrf.learning.structure.packed_records import UNIT, PackedRecords
+from bayesprivmrf.learning.select_measure.pair_counts import absolute_sums, pair_sums
+from bayesprivmrf.mechanisms.structure.packed_records import UNIT, PackedRecords
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency

@@ -24,10 +24,10 @@ error, which is many times larger for a large budget. A fit that is off by a ten
 off by the whole width of an interval for this sample. Noise of less than half a record counts as half a record.
 
 This is the fit between rounds, and the start of the last fit, which learns a scale for each effect
-(`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
+(`bayesprivmrf.learning.select_measure.learned_scales`) unless the model is large.
 
-The module uses no records, only noisy tables (`bayesprivmrf.learning.rounds.tables`) and the effects of the chosen
-tables. `bayesprivmrf.learning.rounds.solution` computes intervals from the same effects.
+The module uses no records, only noisy tables (`learning.select_measure.measured_tables`) and the effects of the
+chosen tables. `bayesprivmrf.learning.select_measure.rounds_solution` computes intervals from the same effects.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments, Scope, mo
 from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.rounds.tables import NoisyTable
+from bayesprivmrf.learning.select_measure.measured_tables import NoisyTable
 from bayesprivmrf.marginals import Layout
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray

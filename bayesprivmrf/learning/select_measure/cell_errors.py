@@ -1,17 +1,17 @@
 r"""Errors of the cells of a learned model, from the errors of the means of their effects.
 
 The model's error in a table of k cells is the sum of the errors of the means of its effects
-(`bayesprivmrf.learning.rounds.cells`). Conditional probabilities are sums over cells, to first order, with the errors
+(`learning.select_measure.cells`). Conditional probabilities are sums over cells, to first order, with the errors
 that this module gives these sums.
 
-1. **Measured effects.** Their pooled noisy means have the noise variances V of `bayesprivmrf.learning.rounds.fit`,
+1. **Measured effects.** Their pooled noisy means have the noise variances V of `learning.select_measure.round_fit`,
    and the noise of different effects is uncorrelated: an orthonormal transform of independent noise. (Merged states
    of one variable are an exception: their noise is larger, and its correlations are ignored.) Each noise is drawn
    after its table is chosen, so that the choice does not bias it. But tables are chosen by the same sample that is
    measured. Dependence in a chosen table therefore tends to be larger in the sample than in the population, as after
    any selection, and intervals for the population do not correct this. Where scales were learned,
    the means have the covariance J C J of
-   `bayesprivmrf.learning.rounds.learned_scales`: cells that many effects move together are known by all of them.
+   `learning.select_measure.learned_scales`: cells that many effects move together are known by all of them.
    In larger models the means count as independent, with the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`, where
    :math:`F_S \tau` is about the prior deviation of the mean, and :math:`F_S` the effect's variance in one record.
    **A contradicted prior does not narrow an interval.** Let d be the difference between the noisy means and those of
@@ -56,16 +56,16 @@ import numpy as np
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.loglinear_fit.moments import Scope, margin
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.learning.rounds.cells import Cells
-from bayesprivmrf.learning.rounds.fit import (
+from bayesprivmrf.learning.select_measure.cells import Cells
+from bayesprivmrf.learning.select_measure.learned_scales import Expansion, has_scales
+from bayesprivmrf.learning.select_measure.measured_tables import NoisyTable
+from bayesprivmrf.learning.select_measure.round_fit import (
     RoundFit,
     effect_moments,
     effect_precision,
     pooled_means,
     prior_deviations,
 )
-from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales
-from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

@@ -17,7 +17,13 @@ from bayesprivmrf.checks import (
     require_memory,
     whole_number,
 )
-from bayesprivmrf.learning.structure.dependence_graph import (
+from bayesprivmrf.learning.structure.released import ReleasedGraph
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
+from bayesprivmrf.mechanisms.reading.frame import guarded
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.structure.dependence_graph import (
     THRESHOLDS,
     graphs_to_choose,
     largest_distance,
@@ -25,13 +31,7 @@ from bayesprivmrf.learning.structure.dependence_graph import (
     stable_graph,
     stable_tree,
 )
-from bayesprivmrf.learning.structure.packed_records import UNIT
-from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.frame import guarded
-from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.structure.packed_records import UNIT
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
@@ -83,8 +83,8 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The exact graph is released if a noisy distance shows that no few records could change it.
-    `bayesprivmrf.learning.structure.dependence_graph` has the proof and the tree, and
-    `bayesprivmrf.learning.structure.dependence_graph` the graph, each with its distance. Declared cliques are not
+    `bayesprivmrf.mechanisms.structure.dependence_graph` has the proof and the tree, and
+    `bayesprivmrf.mechanisms.structure.dependence_graph` the graph, each with its distance. Declared cliques are not
     used.
 
     Parameters
@@ -227,7 +227,10 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> ExactGraphs:
         exact = self._records(plan, data, count)
         most = largest_distance(plan.law, plan.needed)
-        return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
+        return guarded(
+            "learning",
+            lambda: self._answers(plan, exact.sensitive_codes, exact.sensitive_counts, most),
+        )
 
     def _answers(
         self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int

@@ -155,12 +155,14 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
                 known = np.array([round(total)])
             law = plan.map.law
             assert law is not None
-            sums = noisy_parity_sums(exact.spins, exact.counts, sets, law, source, known)
+            sums = noisy_parity_sums(
+                exact.sensitive_spins, exact.sensitive_counts, sets, law, source, known
+            )
         else:
             assert total is not None
             rounds = self._rounds(plan, total)
             details["rounds"] = rounds
-            counted = parity_sums(exact.spins, exact.counts, sets)
+            counted = parity_sums(exact.sensitive_spins, exact.sensitive_counts, sets)
             choice, measurement = self._scales(plan, rounds)
             settings = {"rounds": rounds, "choice_scale": choice, "measurement": measurement}
             sums = total * multiplicative_weights(counted, sets, total, source, **settings)

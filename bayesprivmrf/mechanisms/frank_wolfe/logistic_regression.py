@@ -13,7 +13,11 @@ from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.frank_wolfe import OneRegression
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe.mechanism import (
+    checked_size,
+    checked_steps,
+    choices_outlay,
+)
 from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
@@ -117,7 +121,9 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
         stamp: Stamp,
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
-        effects, intercept = plan.map.log_odds(exact.codes, exact.counts, total, source)
+        effects, intercept = plan.map.log_odds(
+            exact.sensitive_codes, exact.sensitive_counts, total, source
+        )
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
         release = LearnedRegression(

@@ -3,10 +3,10 @@ r"""Intervals for the tables of a model learned in rounds, from the noisy means 
 `release.solution.interval(variables)` computes them. `with_intervals` makes the `solution` from the model's
 potentials, the noisy tables (the release's `statistics`) and the number of records that these determine. Nothing else
 is used, so intervals cost no budget, and a release read from a file has the same ones. Marginals are exact, by
-elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
+elimination in the model of merged states (`bayesprivmrf.learning.select_measure.measured_tables`).
 
 The error of a cell of merged states, as an estimate of the share in the records, is that of the means of its effects
-and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two parts are added:
+and of the number of records (`learning.select_measure.cell_errors`, points 1 to 3 there). Two parts are added:
 
 1. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
 2. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
@@ -23,7 +23,7 @@ Pairs that were not measured have a bound on their total variation
 (`bayesprivmrf.mechanisms.select_measure.unmeasured`), which their notes state.
 
 **Conditional probabilities** are ratios of sums over cells, whose errors are those of the cells to first order
-(`bayesprivmrf.learning.rounds.cells`). With m the probability of the given states, sampling adds p (1 - p) / (N m).
+(`learning.select_measure.cells`). With m the probability of the given states, sampling adds p (1 - p) / (N m).
 A given state that is merged with states not given adds the error of its share in the group. The approximation is poor
 if the noise may hide that no record has the given states, and such rows are doubtful.
 """
@@ -48,15 +48,20 @@ from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import CLEAR, LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import (
+from bayesprivmrf.learning.select_measure.cell_errors import (
     NOT_MEASURED,
     CellErrors,
     given_back,
     marks_of_unmeasured,
 )
-from bayesprivmrf.learning.rounds.cells import Cells
-from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
-from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
+from bayesprivmrf.learning.select_measure.cells import Cells
+from bayesprivmrf.learning.select_measure.measured_tables import (
+    MeasuredTable,
+    Merging,
+    NoisyTable,
+    single_counts,
+)
+from bayesprivmrf.learning.select_measure.round_fit import agreeing, number_of_records
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Condition, Given, Label, Variable, conditions
 from bayesprivmrf.model.effects import Effects

@@ -24,7 +24,7 @@ from itertools import combinations
 import numpy as np
 
 from bayesprivmrf.inference.loglinear_fit.moments import Scope, margin
-from bayesprivmrf.learning.rounds.tables import parts_of
+from bayesprivmrf.learning.select_measure.measured_tables import parts_of
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import BucketTree

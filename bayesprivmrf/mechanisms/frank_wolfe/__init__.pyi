@@ -1,0 +1,4 @@
+from .logistic_regression import PrivateLogisticRegression
+from .mechanism import PrivateFrankWolfe
+
+__all__ = ["PrivateFrankWolfe", "PrivateLogisticRegression"]

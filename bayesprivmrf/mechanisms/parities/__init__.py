@@ -1,0 +1,5 @@
+"""ParityQueries: sums of products of two-state variables, with noise or by multiplicative weights."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

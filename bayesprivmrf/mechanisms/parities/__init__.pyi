@@ -1,0 +1,3 @@
+from .mechanism import ParityQueries
+
+__all__ = ["ParityQueries"]
