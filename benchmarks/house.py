@@ -283,7 +283,7 @@ def places(files: list[File], find: Callable[[File], Iterable[Any]]) -> list[str
     return [
         f"{file.name}:{node.lineno} {ast.unparse(node).splitlines()[0][:60]}"
         for file in files
-        for node in find(file)
+        for node in sorted(find(file), key=lambda node: node.lineno)
     ]
 
 
