@@ -150,8 +150,6 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     """
     if steps is None:
         steps = plan_steps(tree)
-    else:
-        steps = steps
     cards = tree.layout.cardinalities
     largest = max(
         (math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1

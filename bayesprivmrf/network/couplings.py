@@ -317,8 +317,6 @@ def read_matrix(
         is_bare = not labels and given is not None and set(given).isdisjoint(rows)
         if given is None:
             given = checked_nodes(labels[0] if labels else rows, None)
-        else:
-            given = given
         if is_bare:
             matrix = matrix.to_numpy()
         else:
