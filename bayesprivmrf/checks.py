@@ -25,6 +25,10 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelTooLargeE
 
 # Names of the boolean types of Python and NumPy, which Python also counts as numbers
 _BOOLEANS = {"bool", "bool_"}
+# Largest whole number of things: no memory holds as many of any kind, and NumPy's own errors about more are obscure
+_MOST_THINGS = 10**12
+# bytes of a gibibyte
+GIB = 2**30
 
 
 def require(
@@ -370,7 +374,7 @@ def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
     """Raise a ModelTooLargeError if some objects, described by `what` in the plural, need more bytes than `limit`."""
     if needed > limit:
         raise ModelTooLargeError(
-            f"{what} would take about {needed / 2**30:.3g} GiB, more than {limit / 2**30:g}; {remedy}."
+            f"{what} would take about {needed / GIB:.3g} GiB, more than {limit / GIB:g}; {remedy}."
         )
 
 
@@ -388,10 +392,8 @@ def whole_number(
     bayesprivmrf.errors.ArgumentError: `order` must be a whole number from 1 to 9, got 2.5.
     """
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    # no memory could hold as many things of any kind, and NumPy's own errors about larger numbers are obscure
-    largest = 10**12
-    if most is None and is_whole and value > largest:
-        most = largest
+    if most is None and is_whole and value > _MOST_THINGS:
+        most = _MOST_THINGS
     is_inside = is_whole and least <= value <= (value if most is None else most)
     if most is None:
         limits = f"of at least {least}"

@@ -124,8 +124,6 @@ def replicate(cell: Cell, truth: dict[str, np.ndarray], entropy: list[int]) -> d
         # Relaxed counts stand for the whole numbers that they round to.
         if name in ("counts", "total"):
             thinned = np.rint(thinned)
-        else:
-            thinned = thinned
         ranks[name] = uniform_rank(values, thinned, rng).astype(np.float32)
     facts = {
         name: posterior.stats[name] for name in ("r_hat", "ess_bulk", "diverging", "saturated")

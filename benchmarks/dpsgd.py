@@ -56,9 +56,7 @@ def largest_rho(epsilon: float, delta: float) -> float:
         guarantee = PrivacyGuarantee(rho=rho, adjacency="add-or-remove-one").to_approximate(delta)
         if guarantee.epsilon <= epsilon:
             low = rho
-            high = high
         else:
-            low = low
             high = rho
     return low
 

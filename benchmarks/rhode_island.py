@@ -90,8 +90,6 @@ class Truth:
         people = pd.read_csv(data / "blocks.csv", dtype=str).astype({"count": int})
         if tracts:
             people = people[people["tract"].isin(tracts)]
-        else:
-            people = people
         budget = pd.read_csv(data / "budget.csv")
         self.variances = {(b.level, b.query): b.variance for b in budget.itertuples()}
         self.levels = list(LEVELS)[list(LEVELS).index(level) :]

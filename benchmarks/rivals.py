@@ -274,8 +274,6 @@ def main() -> None:
         print(frame.to_string(header=False), flush=True)
         if kept.exists():
             frame = pd.concat([pd.read_csv(kept), frame])
-        else:
-            frame = frame
         frame = frame.drop_duplicates(["data", "rho", "seed", "method"], keep="last")
         frame.to_csv(kept, index=False, float_format="%.5g")
     frame = pd.read_csv(kept)

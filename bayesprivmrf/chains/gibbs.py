@@ -14,11 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.chains.heat_bath import Mixing
+from bayesprivmrf.chains.heat_bath import STATE_WORDS, WORDS, Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # chains that run side by side, by benchmarks/chains.py: with more, the processor's cache fills up and speed falls
 _CHAINS = 64
+# two of each start, and draws of each chain, so that R-hat can compare halves
+_FEWEST = 4
+# states up to which a code fits in a byte
+_BYTE_STATES = 256
+# codes in memory at a time, 4 MiB; the draws do not depend on it
+_CODES = 2**22
+# sweeps before the first draw and between draws of a chain: enough for weak couplings; `mixing` says if they were
+_BURN_IN = 200
+_THIN = 10
+# cells of the table of two two-state variables, and the positions of their states in C order
+_PAIR_CELLS = 4
+_00, _01, _10, _11 = range(_PAIR_CELLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +80,8 @@ class Chains:
     ) -> None:
         self.cards = np.array(cardinalities, dtype=np.int64)
         self.scopes = [tuple(scope) for scope in scopes]
-        self._state = generator.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
-        if self.cards.max(initial=1) <= 256:
+        self._state = generator.integers(0, WORDS, size=(STATE_WORDS, chains), dtype=np.uint64)
+        if self.cards.max(initial=1) <= _BYTE_STATES:
             kind = np.uint8
         else:
             kind = np.int64
@@ -152,7 +164,7 @@ class Chains:
         for a, b in ((0, 0), (0, 1), (1, 0), (1, 1)):
             s = 2 * a - 1
             t = 2 * b - 1
-            cell = (recorded + s * m[i] + t * m[j] + s * t * sums[p:]) / 4
+            cell = (recorded + s * m[i] + t * m[j] + s * t * sums[p:]) / _PAIR_CELLS
             counts[starts[lengths == 2] + 2 * a + b] = cell
         single = np.array([scope[0] for scope in self.scopes if len(scope) == 1], dtype=np.int64)
         counts[starts[lengths == 1]] = (recorded - m[single]) / 2
@@ -201,11 +213,11 @@ def ising_of(
     at = starts[sizes == 2]
     np.add.at(fields, single, (potentials[at + 1] - potentials[at]) / 2)
     pairs = np.array([scope for scope in scopes if len(scope) == 2], dtype=np.int64).reshape(-1, 2)
-    cells = potentials[starts[sizes == 4][:, None] + np.arange(4)]
+    t = potentials[starts[sizes == _PAIR_CELLS] + np.arange(_PAIR_CELLS)[:, None]]
     i, j = pairs.T
-    np.add.at(fields, i, (cells[:, 2] + cells[:, 3] - cells[:, 0] - cells[:, 1]) / 4)
-    np.add.at(fields, j, (cells[:, 1] + cells[:, 3] - cells[:, 0] - cells[:, 2]) / 4)
-    coupling = (cells[:, 0] + cells[:, 3] - cells[:, 1] - cells[:, 2]) / 4
+    np.add.at(fields, i, (t[_10] + t[_11] - t[_00] - t[_01]) / _PAIR_CELLS)
+    np.add.at(fields, j, (t[_01] + t[_11] - t[_00] - t[_10]) / _PAIR_CELLS)
+    coupling = (t[_00] + t[_11] - t[_01] - t[_10]) / _PAIR_CELLS
     upper = sparse.coo_array((coupling, (i, j)), shape=(variables, variables))
     return sparse.csr_array(upper + upper.T), fields
 
@@ -243,8 +255,8 @@ def gibbs_draws(
     size: int,
     generator: np.random.Generator,
     *,
-    burn_in: int = 200,
-    thin: int = 10,
+    burn_in: int = _BURN_IN,
+    thin: int = _THIN,
 ) -> Draws:
     """Draw nearly independent records from a Markov random field by Gibbs sampling.
 
@@ -274,12 +286,10 @@ def gibbs_draws(
     >>> draws.codes.shape, draws.mixing.trusted
     ((200, 2), True)
     """
-    chains = Chains(cardinalities, scopes, generator, chains=min(max(size, 4), _CHAINS))
+    chains = Chains(cardinalities, scopes, generator, chains=min(max(size, _FEWEST), _CHAINS))
     chains.advance(potentials, 1, max(burn_in, 1))
-    draws = max(-(-size // chains.codes.shape[1]), 4)
-    step = max(
-        2**22 // chains.codes.size, 1
-    )  # at most 4 MiB of codes at a time; the draws do not depend on it
+    draws = max(-(-size // chains.codes.shape[1]), _FEWEST)
+    step = max(_CODES // chains.codes.size, 1)
     parts = [
         chains.advance(potentials, min(step, draws - start), thin)
         for start in range(0, draws, step)

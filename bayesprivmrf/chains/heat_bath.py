@@ -44,6 +44,26 @@ from bayesprivmrf.errors import SamplingWarning, warn_caller
 
 #: Largest split R-hat of a simulation that is trusted: the bound of Brooks and Gelman (1998).
 LARGEST_RHAT = 1.2
+#: Sweeps between two draws of a chain, and before the first, unless the caller says otherwise.
+SWEEPS = 30
+BURN_IN = 300
+# words of 64 bits of xoshiro256+, and the number of values of a word
+STATE_WORDS = 4
+WORDS = 2**64
+# chains of a simulation unless the caller says otherwise: two of each start at least
+_FEWEST_CHAINS = 4
+_MOST_CHAINS = 32
+# chains side by side, by benchmarks/chains.py as in `gibbs`, and local fields of 8 bytes for a quarter of a GiB
+_SIDE_BY_SIDE = 64
+_FIELDS = 2**25
+# sweeps after which fields are computed again, so that rounding errors of their updates stay below 1e-13
+_FRESH_FIELDS = 1000
+# sweeps below which split R-hat and the effective size do not exist
+_FEWEST_SWEEPS = 4
+# difference of means, relative to the largest value, that counts as rounding
+_ROUNDING = 1e-10
+# largest probability of a bond that a uniform number of 53 bits can distinguish from 1
+_LARGEST_UNIT = 1 - 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -160,7 +180,7 @@ def split_rhat(trace: np.ndarray) -> float:
     halves = np.concatenate([trace[:half], trace[-half:]], axis=1)
     within = float(halves.var(axis=0, ddof=1).mean())
     between = float(halves.mean(axis=0).var(ddof=1))
-    rounding = (1e-10 * float(np.abs(halves).max())) ** 2
+    rounding = (_ROUNDING * float(np.abs(halves).max())) ** 2
     if between <= rounding:
         return 1.0
     if within > 0:
@@ -172,7 +192,7 @@ def _effective_size(trace: np.ndarray) -> float:
     """Return ArviZ's effective sample size for the mean, or NaN for fewer than four sweeps."""
     import arviz as az
 
-    if len(trace) < 4:
+    if len(trace) < _FEWEST_SWEEPS:
         return math.nan
     return float(az.ess(trace, chain_axis=1, draw_axis=0, method="mean"))
 
@@ -197,21 +217,27 @@ class Simulation:
     mixing: Mixing
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Chains of a simulation: how many (None for one a draw, within limits), how long, and by which moves."""
+
+    chains: int | None = None
+    sweeps: int = SWEEPS
+    burn_in: int = BURN_IN
+    moves: Moves = "heat-bath"
+
+
 def simulate(
     coupling: sparse.csr_array,
     beta: float,
     size: int,
     rng: int | np.random.Generator | None,
-    *,
-    chains: int | None,
-    sweeps: int,
-    burn_in: int,
-    moves: Moves,
+    schedule: Schedule,
 ) -> Simulation:
     """Draw configurations of the Ising model with a given coupling matrix.
 
-    `IsingNetwork.simulate` describes the arguments. Without `chains`, there is one chain per draw, but at least 4
-    (two of each start) and at most 32.
+    `IsingNetwork.simulate` describes the arguments. Without `schedule.chains`, there is one chain per draw, but at
+    least 4 (two of each start) and at most 32.
 
     Raises
     ------
@@ -219,26 +245,25 @@ def simulate(
         `beta` is not a finite number, a number of draws, chains or sweeps is out of range, or `moves` is not known.
     """
     size = whole_number("size", size, least=1)
-    sweeps = whole_number("sweeps", sweeps, least=1)
-    burn_in = whole_number("burn_in", burn_in)
+    sweeps = whole_number("sweeps", schedule.sweeps, least=1)
+    burn_in = whole_number("burn_in", schedule.burn_in)
     beta = finite("beta", beta)
-    if chains is None:
-        chains = min(max(size, 4), 32)
+    if schedule.chains is None:
+        chains = min(max(size, _FEWEST_CHAINS), _MOST_CHAINS)
     else:
-        chains = whole_number("chains", chains, least=1)
-    one_of("moves", moves, get_args(Moves.__value__))
+        chains = whole_number("chains", schedule.chains, least=1)
+    one_of("moves", schedule.moves, get_args(Moves.__value__))
     random = generator(rng)
-    heat_bath = HeatBath(coupling, beta, moves)
+    heat_bath = HeatBath(coupling, beta, schedule.moves)
     draws = -(-size // chains)
     n = coupling.indptr.size - 1
-    state = random.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
+    state = random.integers(0, WORDS, size=(STATE_WORDS, chains), dtype=np.uint64)
     start = random.integers(0, 2, size=(chains, n), dtype=np.int8)
     start += start - np.int8(1)
     start[1::2] = 1
     spins = np.empty((draws, chains, n), dtype=np.int8)
     trace = np.empty((burn_in + draws * sweeps, 2, chains))
-    # at most 64 chains side by side, by benchmarks/chains.py as in `gibbs`, and a quarter of a GiB of local fields
-    width = max(min(64, 2**28 // (8 * n)), 1)
+    width = max(min(_SIDE_BY_SIDE, _FIELDS // n), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
         own = np.ascontiguousarray(start[block].T)
@@ -282,10 +307,10 @@ def bonds(coupling: sparse.csr_array, beta: float) -> tuple[np.ndarray, ...]:
     """
     upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
     pull = 2 * beta * upper.data
-    bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
+    bonded = np.minimum(-np.expm1(-np.abs(pull)), _LARGEST_UNIT)
     low = np.repeat(np.arange(upper.indptr.size - 1, dtype=np.int32), np.diff(upper.indptr))
     signs = np.where(pull < 0, -1, 1).astype(np.int8)
-    return low, upper.indices.astype(np.int32), signs, (bonded * 2.0**64).astype(np.uint64)
+    return low, upper.indices.astype(np.int32), signs, (bonded * WORDS).astype(np.uint64)
 
 
 class HeatBath:
@@ -302,12 +327,16 @@ class HeatBath:
     """
 
     def __init__(self, coupling: sparse.csr_array, beta: float, moves: Moves = "heat-bath") -> None:
-        data, self.table, unit = coupling.data, np.empty(0), unit_coupling(coupling)
+        data = coupling.data
+        self.table = np.empty(0)
+        unit = unit_coupling(coupling)
         if unit is not None:
             # fields are sums k of signs: expit(2 beta c k) for each, with c the size of all couplings
             size, signs = unit
             largest = int(np.diff(signs.indptr).max())
-            data = signs.data.astype(np.int16 if largest < 2**15 - 2 else np.int32)
+            # a change of a spin by 2 must fit as well
+            fits = largest < np.iinfo(np.int16).max - 1
+            data = signs.data.astype(np.int16 if fits else np.int32)
             with np.errstate(over="ignore"):
                 self.table = 1 / (1 + np.exp(-2 * beta * size * np.arange(-largest, largest + 1)))
         self.matrix = (coupling.indptr, coupling.indices, data)
@@ -326,8 +355,7 @@ class HeatBath:
         from bayesprivmrf.chains.kernels import flip_clusters, local_fields, sweep_network
 
         fields = np.empty(spins.shape, self.matrix[2].dtype)
-        # computing the fields again every 1,000 sweeps keeps the rounding errors of their updates below 1e-13
-        step = 1000 if self.bonds is None else 1
+        step = _FRESH_FIELDS if self.bonds is None else 1
         for first in range(0, len(trace), step):
             if self.bonds is not None:
                 flip_clusters(*self.bonds, spins, state)

@@ -17,10 +17,19 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, kept
 
 # options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for
-OPTIONS = {"nogil": True, "error_model": "numpy", **INNER}
+_OPTIONS = {"nogil": True, "error_model": "numpy", **INNER}
+
+# xoshiro256+ shifts its second word by 17 bits and rotates its fourth by 45, which is 45 up and 19 down
+_SHIFT = np.uint64(17)
+_ROTATED_UP = np.uint64(45)
+_ROTATED_DOWN = np.uint64(19)
+# a uniform number has the upper 53 bits of a word, in units of 2^-53; a coin is the highest bit
+_LOW_BITS = np.uint64(11)
+_UNIT = 2.0**-53
+_HIGHEST_BIT = np.uint64(63)
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _advance(state: Any, bits: Any) -> None:
     """Make one step of xoshiro256+ in each chain; `state` has shape (4, chains), `bits` shape (chains,)."""
     a = state[0]
@@ -34,26 +43,26 @@ def _advance(state: Any, bits: Any) -> None:
         s2 = c[lane]
         s3 = d[lane]
         bits[lane] = s0 + s3
-        shifted = s1 << np.uint64(17)
+        shifted = s1 << _SHIFT
         s2 ^= s0
         s3 ^= s1
         s1 ^= s2
         s0 ^= s3
         s2 ^= shifted
-        s3 = (s3 << np.uint64(45)) | (s3 >> np.uint64(19))
+        s3 = (s3 << _ROTATED_UP) | (s3 >> _ROTATED_DOWN)
         a[lane] = s0
         b[lane] = s1
         c[lane] = s2
         d[lane] = s3
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _unit(bits: Any) -> float:
     """Return a number in [0, 1) from the upper 53 of 64 random bits."""
-    return np.float64(np.int64(bits >> np.uint64(11))) * 2.0**-53
+    return np.float64(np.int64(bits >> _LOW_BITS)) * _UNIT
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change: Any) -> None:
     """Add J_ji times the change of node i to the field of each neighbor j, in all chains."""
     for k in range(start, stop):
@@ -63,7 +72,7 @@ def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change
             row[lane] += coupling * change[lane]
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _sweep(
     matrix: Any,
     doubled: float,
@@ -151,7 +160,7 @@ def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
                 m[lane] += coupling * s[lane]
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _bonded(
     bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any
 ) -> int:
@@ -169,7 +178,7 @@ def _bonded(
     return count
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _root(parents: Any, lane: int, i: int) -> int:
     """Return the least node of i's cluster; halve the path for the next search."""
     while parents[i, lane] != i:
@@ -208,11 +217,10 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
     for i in range(nodes):
         _advance(state, bits)
         for lane in range(chains):
-            coins[i, lane] = 1 - 2 * np.int8(bits[lane] >> np.uint64(63))
+            coins[i, lane] = 1 - 2 * np.int8(bits[lane] >> _HIGHEST_BIT)
         for lane in range(chains):
-            parent = parents[
-                parents[i, lane], lane
-            ]  # the root: all lesser nodes point to theirs by now
+            # the root: all lesser nodes point to theirs by now
+            parent = parents[parents[i, lane], lane]
             parents[i, lane] = parent
             spins[i, lane] *= coins[parent, lane]
 
@@ -318,7 +326,7 @@ def sweep_states(
                     out[draw, i, lane] = codes[i, lane]
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _state_at(weights: Any, states: int, lane: int, uniform: float) -> int:
     """Return a state drawn in proportion to the exponentials of its log weights, by inversion."""
     # exponentials relative to the largest weight

@@ -36,7 +36,7 @@ from bayesprivmrf.marginals.layout import (
 )
 from bayesprivmrf.marginals.lowering import forecast, plan
 from bayesprivmrf.marginals.planning import BucketTree
-from bayesprivmrf.model.tables import FloatArray, IntArray, parent, project
+from bayesprivmrf.model.tables import DOUBLE, FloatArray, IntArray, parent, project
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
@@ -119,6 +119,8 @@ def marginal_engine(
 # Largest memory of all engines that are kept for reuse together, in bytes. A larger engine is kept until the next one
 # is made, because a fit asks for the same engine many times.
 KEPT = 2**28
+# Largest number of joint states of the variables that are fixed in turn: each takes one pass
+_FIXED_STATES = 4096
 # Largest number of these engines, which bounds the memory of their plans
 _MOST = 32
 # The engines with their memory forecasts, by their arguments; the one that was used last is at the end
@@ -204,14 +206,14 @@ def marginal_of(
     except ModelTooLargeError:
         cards = layout.cardinalities
         factors = {v for scope in layout.scopes for v in scope}
-        if kind != "exact" or 8 * math.prod(cards[v] for v in wanted) > memory_limit:
+        if kind != "exact" or DOUBLE * math.prod(cards[v] for v in wanted) > memory_limit:
             raise
-        # fix variables of the query, with at most 4,096 joint states, until its clique fits in memory
+        # fix variables of the query, with few joint states, until its clique fits in memory
         candidates = sorted(factors.intersection(wanted), key=lambda v: cards[v])
         for count in range(1, min(len(candidates), len(wanted) - 1) + 1):
             fixed = candidates[:count]
             rest = tuple(v for v in wanted if v not in candidates[:count])
-            if math.prod(cards[v] for v in fixed) > 4096:
+            if math.prod(cards[v] for v in fixed) > _FIXED_STATES:
                 break
             if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
                 return _joint_by_states(layout, theta, wanted, fixed, memory_limit)

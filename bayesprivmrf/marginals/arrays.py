@@ -27,6 +27,11 @@ from bayesprivmrf.marginals.layout import MEMORY_LIMIT, Layout, MarginalEngine, 
 from bayesprivmrf.marginals.planning import Bucket, BucketTree, array_forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray, expand, project
 
+# cumulative probabilities that a draw has in memory at once, 8 MiB
+_AT_ONCE = 2**20
+# engines that are kept for samplers
+_ENGINES = 8
+
 
 class ImpossibleError(ModelError):
     """The error of a model in which no configuration has positive probability."""
@@ -162,9 +167,9 @@ class ArrayEngine(MarginalEngine):
         return result
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=_ENGINES)
 def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
-    """Return the exact engine in plain NumPy, whose conditional tables samplers use; the last eight are kept."""
+    """Return the exact engine in plain NumPy, whose conditional tables samplers use; the last few are kept."""
     tree = BucketTree.build(layout)
     require_memory(array_forecast(tree), memory_limit)
     return ArrayEngine(tree)
@@ -271,9 +276,7 @@ def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generato
     """Draw the state of each record from its row of conditional probabilities, by inversion."""
     cumulative = _cumulative(conditional)
     states = np.empty(row.size, dtype=np.int64)
-    step = max(
-        2**20 // conditional.shape[1], 1
-    )  # at most 8 MiB of cumulative probabilities at once
+    step = max(_AT_ONCE // conditional.shape[1], 1)
     for start in range(0, row.size, step):
         here = slice(start, start + step)
         uniform = rng.random(row[here].size)

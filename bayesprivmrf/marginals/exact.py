@@ -39,14 +39,53 @@ from bayesprivmrf.model.tables import FloatArray
 announce_compiling()  # the modules imported above compile at their first call
 
 
+# workspaces that an engine keeps: enough for the usual number of threads
+_WORKSPACES = 4
+# cells from which NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
+_VECTORIZED = 2048
+# tables of a group that `tangents.tangent` needs as scratch
+_GROUP_SCRATCH = 3
 # the support of a model without impossible cells
 _EVERYTHING = np.zeros(0, dtype=np.uint8)
 
-_prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
+_prepare = kernels.prepare
+_collect = kernels.collect
+_distribute = kernels.distribute
 _tangent = tangents.tangent
 _SIGNATURE = types.void(types.intp)  # of every C function here: one address
 # types of the arrays' entries
-_WHOLE, _SHORT, _REAL, _BYTE = types.int64, types.int32, types.float64, types.uint8
+_WHOLE = types.int64
+_SHORT = types.int32
+_REAL = types.float64
+_BYTE = types.uint8
+
+# Places of the arguments in the array of whole numbers that a C function receives. An array takes two places, its
+# address and its size. Every function has the plan and the workspace first, and the others as the entry points below
+# write them.
+_CODE = 0
+_STEPS = 2
+_MAPS = 3
+_WORK = 5
+_SCALES = 7
+# of `collect`
+_SUPPORT = 9
+_CELLS = 11
+_IS_SUPPORT = 12
+_ANSWER = 13
+_COLLECT_SIZE = 15
+# of `distribute`
+_SCRATCH_AT = 9
+_MU_OUT = 10
+_DISTRIBUTE_SIZE = 12
+# of `tangent`
+_SCRATCH = 9
+_LARGEST = 11
+_MU = 13
+_OFFSETS = 15
+_VECTOR = 17
+_GAIN = 19
+_CHANGE = 21
+_TANGENT_SIZE = 23
 
 # part of the symbols' names, so that code of another version is never linked
 _CHECKSUM = checksum(_prepare, _collect, _distribute, _tangent)
@@ -77,31 +116,50 @@ def _keep(array, other):
 
 def _c_collect(where):
     """Run `kernels.collect` on the arguments at an address."""
-    given = carray(pointer(where), 15, _WHOLE)
-    _array(given, 13, _REAL)[0] = _collect(
-        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
-        _array(given, 7, _REAL), _array(given, 9, _BYTE), given[11], given[12],
-    )  # fmt: skip
+    given = carray(pointer(where), _COLLECT_SIZE, _WHOLE)
+    _array(given, _ANSWER, _REAL)[0] = _collect(
+        _array(given, _CODE, _WHOLE),
+        given[_STEPS],
+        _array(given, _MAPS, _SHORT),
+        _array(given, _WORK, _REAL),
+        _array(given, _SCALES, _REAL),
+        _array(given, _SUPPORT, _BYTE),
+        given[_CELLS],
+        given[_IS_SUPPORT],
+    )
 
 
 def _c_distribute(where):
     """Run `kernels.distribute` on the arguments at an address."""
-    given = carray(pointer(where), 12, _WHOLE)
+    given = carray(pointer(where), _DISTRIBUTE_SIZE, _WHOLE)
     _distribute(
-        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
-        _array(given, 7, _REAL), given[9], _array(given, 10, _REAL),
-    )  # fmt: skip
+        _array(given, _CODE, _WHOLE),
+        given[_STEPS],
+        _array(given, _MAPS, _SHORT),
+        _array(given, _WORK, _REAL),
+        _array(given, _SCALES, _REAL),
+        given[_SCRATCH_AT],
+        _array(given, _MU_OUT, _REAL),
+    )
 
 
 def _c_tangent(where):
     """Run `tangents.tangent` on the arguments at an address."""
-    given = carray(pointer(where), 23, _WHOLE)
+    given = carray(pointer(where), _TANGENT_SIZE, _WHOLE)
     _tangent(
-        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
-        _array(given, 7, _REAL), _array(given, 9, _REAL), _array(given, 11, _WHOLE),
-        _array(given, 13, _REAL), _array(given, 15, _WHOLE), _array(given, 17, _REAL), _array(given, 19, _REAL),
-        _array(given, 21, _REAL),
-    )  # fmt: skip
+        _array(given, _CODE, _WHOLE),
+        given[_STEPS],
+        _array(given, _MAPS, _SHORT),
+        _array(given, _WORK, _REAL),
+        _array(given, _SCALES, _REAL),
+        _array(given, _SCRATCH, _REAL),
+        _array(given, _LARGEST, _WHOLE),
+        _array(given, _MU, _REAL),
+        _array(given, _OFFSETS, _WHOLE),
+        _array(given, _VECTOR, _REAL),
+        _array(given, _GAIN, _REAL),
+        _array(given, _CHANGE, _REAL),
+    )
 
 
 # C functions by the names of their entry points
@@ -285,7 +343,7 @@ class CompiledEngine(MarginalEngine):
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self.constants] = 0.0
-            scratch = np.empty(2 * program.largest_message + 3 * program.largest_group)
+            scratch = np.empty(2 * program.largest_message + _GROUP_SCRATCH * program.largest_group)
             direction = self.layout.flat(vector, "vector")
             tangent(
                 *program.plan, state.work, state.scales, scratch, self.largest,
@@ -298,10 +356,9 @@ class CompiledEngine(MarginalEngine):
     def _keep(self, work: FloatArray) -> None:
         """Keep a workspace for the next call.
 
-        An engine keeps at most four, enough for the usual number of threads, so that an idle engine needs little
-        memory.
+        An engine keeps at most `_WORKSPACES`, so that an idle engine needs little memory.
         """
-        if len(self._pool) < 4:
+        if len(self._pool) < _WORKSPACES:
             self._pool.append(work)
 
     def _collect(self, potentials: FloatArray) -> _State | None:
@@ -319,8 +376,7 @@ class CompiledEngine(MarginalEngine):
             work = self._pool.pop()
         except IndexError:
             work = np.empty(program.workspace)
-        # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
-        large = program.cells >= 2048
+        large = program.cells >= _VECTORIZED
         tops, has_zeros = prepare(theta, self.bounds, work, not large)
         if tops == -math.inf:
             raise impossible()

@@ -31,12 +31,15 @@ from bayesprivmrf.marginals.products import (
     build,
     matrix_product,
     spread,
+    start,
     vector_adjoint,
     vector_product,
 )
 
 # Smallest raw entry of a message that `collect` accepts, by the proof in docs/explanation/marginals.md
 SMALLEST = 1e-260
+# Mass up to which cells count as impossible, so that 1 / mass stays finite
+_IMPOSSIBLE = 1e-300
 
 
 @njit(**OPTIONS)
@@ -142,14 +145,14 @@ def _collect_cells(code, row, maps, work):
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
         # the product of the items: the first is copied, the others multiply
-        at = code[first] + maps[code[first + 1] + s]
-        stride = code[first + 2]
+        at = start(code, first, maps, s)
+        stride = code[first + AT.stride]
         for v in range(k):
             line[v] = work[at + v * stride]
         for i in range(1, count):
             item = first + AT.per_item * i
-            at = code[item] + maps[code[item + 1] + s]
-            stride = code[item + 2]
+            at = start(code, item, maps, s)
+            stride = code[item + AT.stride]
             for v in range(k):
                 line[v] *= work[at + v * stride]
         # the message, and the conditional distribution in place of the product
@@ -157,8 +160,8 @@ def _collect_cells(code, row, maps, work):
         for v in range(k):
             mass += line[v]
         work[message + s] = mass
-        # a mass of at most 1e-300 is impossible, or fails the check in `collect`
-        scale = 1.0 / mass if mass > 1e-300 else 0.0
+        # a mass of at most `_IMPOSSIBLE` is impossible, or fails the check in `collect`
+        scale = 1.0 / mass if mass > _IMPOSSIBLE else 0.0
         for v in range(k):
             line[v] *= scale
 
@@ -190,7 +193,7 @@ def clear(code, first, count, values):
     """Set the cells of some items to zero."""
     for i in range(count):
         item = first + AT.per_item * i
-        values[code[item] : code[item] + code[item + 3]] = 0.0
+        values[code[item] : code[item] + code[item + AT.item_cells]] = 0.0
 
 
 @njit(**OPTIONS)
@@ -236,8 +239,8 @@ def _distribute_cells(code, row, maps, work, mu):
         line = work[table + s * k : table + (s + 1) * k]
         for i in range(count):
             item = first + AT.per_item * i
-            at = code[item] + maps[code[item + 1] + s]
-            stride = code[item + 2]
+            at = start(code, item, maps, s)
+            stride = code[item + AT.stride]
             for v in range(k):
                 mu[at + v * stride] += q * line[v]
 

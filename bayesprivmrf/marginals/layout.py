@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import require
+from bayesprivmrf.checks import GIB, require
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model.domain import listed
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import DOUBLE, FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,10 +185,22 @@ class MarginalEngine(ABC):
 
 
 #: Default memory limit of inference, in bytes: half the memory of a small laptop.
-MEMORY_LIMIT = 4 * 2**30
+MEMORY_LIMIT = 4 * GIB
 
 #: Cells of a clique, 128 TiB, beyond which a model is refused without planning: no machine has so much memory.
 HOPELESS_CELLS = 2**44
+# weight of a clique's size where the scores of two variables are equal: below any difference of scores
+_TIE_BREAK = 1e-9
+# log number of cells that is not exponentiated further: exp of it is just finite
+_LARGEST_EXPONENT = 700.0
+# look-ups of neighbors after which a heuristic is given up, a second or so, since that by size needs none
+_WORK = 300_000
+# doubles a cell of the largest clique that inference needs, in words to the user: the table and its copies
+_COPIES = 8
+# numbers from here on are written as powers of ten
+_WRITTEN_OUT = 10**15
+# bytes of the units in which memory is told
+_MIB = 2**20
 
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
@@ -282,7 +294,7 @@ def _greedy(
         work += around.bit_count()
         if heuristic == "fill":
             missing = sum((around & ~adjacency[u]).bit_count() for u in members(around))
-            return (missing - around.bit_count()) / 2 + 1e-9 * log_cells(v)
+            return (missing - around.bit_count()) / 2 + _TIE_BREAK * log_cells(v)
         total = 0.0
         for u in members(around):
             gaps = around & ~adjacency[u] & ~(1 << u)
@@ -290,7 +302,7 @@ def _greedy(
                 total += cardinalities[u] * sum(
                     k * (gaps & mask).bit_count() for k, mask in classes.items()
                 )
-        return total / 2 + 1e-9 * log_cells(v)
+        return total / 2 + _TIE_BREAK * log_cells(v)
 
     current = {v: score(v) for v in adjacency}
     heap = [(s, v) for v, s in current.items()]
@@ -302,15 +314,14 @@ def _greedy(
         value, v = heapq.heappop(heap)
         if current.get(v) != value:
             continue  # the entry is outdated
-        cost += math.exp(min(log_cells(v), 700.0))
-        if cost > cutoff or (heuristic != "weight" and work > 300_000):
+        cost += math.exp(min(log_cells(v), _LARGEST_EXPONENT))
+        if cost > cutoff or (heuristic != "weight" and work > _WORK):
             return None, math.inf, 0
         around = adjacency.pop(v)
         del current[v]
         order.append(v)
-        if around.bit_count() == len(
-            adjacency
-        ):  # the remaining variables are one clique: all orders cost the same
+        if around.bit_count() == len(adjacency):
+            # the remaining variables are one clique: all orders cost the same
             order += sorted(adjacency, key=lambda u: -cardinalities[u])
             break
         # connect the neighbors of v with each other
@@ -369,25 +380,26 @@ def require_memory(cost: Forecast, memory_limit: float) -> None:
         The model needs more memory. The error states the forecast, the limit and the size of cliques that would fit.
     """
     if not cost.memory_bytes <= memory_limit:
+        cells = _count(max(memory_limit // (DOUBLE * _COPIES), 1))
         raise ModelTooLargeError(
             f"Exact inference would need about {_bytes(cost.memory_bytes)} for cliques of up to "
             f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` of "
-            f"{_bytes(memory_limit)}, enough for cliques of about {_count(max(memory_limit // 64, 1))} cells. "
+            f"{_bytes(memory_limit)}, enough for cliques of about {cells} cells. "
             "Declare fewer or smaller cliques, or use loopy belief propagation, an approximation that needs little "
             'more memory than the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
         )
 
 
 def _bytes(number: float) -> str:
-    if number < 2**30:
-        return f"{number / 2**20:.1f} MiB"
-    if number < 2**60:
-        return f"{number / 2**30:.1f} GiB"
+    if number < GIB:
+        return f"{number / _MIB:.1f} MiB"
+    if number < GIB * GIB:
+        return f"{number / GIB:.1f} GiB"
     return f"10^{_exponent(number)} bytes"
 
 
 def _count(number: float) -> str:
-    if number < 10**15:
+    if number < _WRITTEN_OUT:
         return f"{number:,}"
     return f"10^{_exponent(number)}"
 

@@ -16,13 +16,25 @@ from numba import njit
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.marginals.arrays import impossible
 from bayesprivmrf.marginals.layout import Forecast, Layout, MarginalEngine
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import DOUBLE, FloatArray
 
 # options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+_OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
-@njit(**OPTIONS)
+# weight of the old message's logarithm in the new one, where messages go round in cycles; arbitrary, and raised where
+# they do not converge
+_DAMPING = 0.3
+# stages of the sweeps: after each the damping rises
+_STAGES = 5
+# largest change of a potential in the central difference, nats: its square and the tolerance over it are both 1e-7
+_DIFFERENCE = 1e-4
+# vectors over cells and messages that one product Σv stores
+_VECTORS = 5
+_MESSAGES = 4
+
+
+@njit(**_OPTIONS)
 def _totals(edges, cards, var_at, messages, finite, zeros):
     """Sum the messages into each variable: finite entries into `finite`, numbers of impossible ones into `zeros`."""
     finite[:] = 0.0
@@ -38,7 +50,7 @@ def _totals(edges, cards, var_at, messages, finite, zeros):
                 finite[var_at[v] + x] += m
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming):
     """Write the messages from a factor's variables to the factor."""
     # formula: m_vf(x) = Σ_{g ≠ f} m_gv(x), as the sum over all factors g less the message of f itself
@@ -62,7 +74,7 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
         start += cards[v]
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _term(edges, first, last, cards, incoming, cell, skip):
     """Return the sum of the incoming messages at a cell, without that of the edge `skip`."""
     total = 0.0
@@ -148,7 +160,7 @@ def _sweep(
     return residual
 
 
-@njit(**OPTIONS)
+@njit(**_OPTIONS)
 def _log_sum(values):
     """Return log Σ exp(values), computed relative to the largest value."""
     top = values.max()
@@ -216,7 +228,7 @@ def loopy_forecast(layout: Layout) -> Forecast:
         treewidth=max((len(scope) for scope in layout.scopes), default=1) - 1,
         largest_table=max(sizes, default=1),
         total_cells=layout.size,
-        memory_bytes=8 * (5 * layout.size + 4 * edges),
+        memory_bytes=DOUBLE * (_VECTORS * layout.size + _MESSAGES * edges),
         multiplications=sum(
             size * len(scope) ** 2 for size, scope in zip(sizes, layout.scopes, strict=True)
         ),
@@ -272,8 +284,7 @@ class LoopyEngine(MarginalEngine):
         # exact on a forest of factors and variables
         links = [(v, len(cards) + f) for f, scope in enumerate(reduced) for v in scope]
         self.is_exact = not links or nx.is_forest(nx.Graph(links))
-        # weight of the old message's logarithm in the new one, where messages go round in cycles
-        self._damping = 0.0 if self.is_exact else 0.3
+        self._damping = 0.0 if self.is_exact else _DAMPING
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return Bethe's A(θ), in nats."""
@@ -301,8 +312,8 @@ class LoopyEngine(MarginalEngine):
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ and v → Σv, by a central difference of the beliefs.
 
-        The product has an error of about 1e-7 relative to the largest entry of v: the square of the step 1e-4, plus
-        the messages' tolerance over the step. It is meaningful only if the messages converge.
+        The product has an error of about 1e-7 relative to the largest entry of v: the square of the step, plus the
+        messages' tolerance over the step. It is meaningful only if the messages converge.
         """
         theta = self.layout.flat(potentials).copy()
         start = np.zeros(self._length)
@@ -315,7 +326,7 @@ class LoopyEngine(MarginalEngine):
             size = float(np.abs(direction).max(initial=0.0))
             if size == 0.0:
                 return np.zeros(self.size)
-            step = 1e-4 / size
+            step = _DIFFERENCE / size
             ends = []
             for sign in (1, -1):
                 moved = theta + sign * step * direction
@@ -335,7 +346,7 @@ class LoopyEngine(MarginalEngine):
         """Sweep in place until the messages converge; return True if they did, and the number of sweeps."""
         buffers = self._buffers()
         damping = self._damping
-        patience = max(self.max_iterations // 5, 1)
+        patience = max(self.max_iterations // _STAGES, 1)
         for iteration in range(self.max_iterations):
             # more damping each time that another fifth of the sweeps has not converged
             if damping > 0 and iteration > 0 and iteration % patience == 0:

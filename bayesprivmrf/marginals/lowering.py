@@ -24,9 +24,10 @@ from bayesprivmrf.marginals.planning import (
     array_forecast,
     plan_steps,
 )
+from bayesprivmrf.model.tables import DOUBLE
 
 
-class Columns(NamedTuple):
+class CodeLayout(NamedTuple):
     """Positions of the integers that describe a step, and of those within a group's part of them."""
 
     per_step: int = 24  # integers of a step
@@ -42,9 +43,7 @@ class Columns(NamedTuple):
     inner: int = 19  # joint states of the variables in the right group only
     left_turned: int = 20  # 1 if the left group is stored transposed
     right_turned: int = 21  # 1 if the right group is stored transposed
-    left_marginal: int = (
-        22  # offset of the left group's marginal, unless the group is read in place
-    )
+    left_marginal: int = 22  # offset of the left group's marginal, unless it is read in place
     right_marginal: int = 23  # the same for the right group
     # within a group, counted from its first integer
     items: int = 1  # place of the first item's record
@@ -52,13 +51,22 @@ class Columns(NamedTuple):
     cells: int = 3  # number of cells of the table
     is_alias: int = 4  # 1 if the table is a single item, read in place
     length: int = 5  # length of a row of the table
-    per_item: int = (
-        4  # integers of an item's record: offset, place of its row map, stride along a row, cells
-    )
+    # within the record of an item, whose first integer is the offset of its cells
+    per_item: int = 4  # integers of a record
+    row_map: int = 1  # place of its row map in `maps`
+    stride: int = 2  # stride along a row of the group's table
+    item_cells: int = 3  # number of its cells
 
 
 # the layout that `lower` writes and the compiled sweeps read
-AT = Columns()
+AT = CodeLayout()
+
+# what one evaluation with one product Σv stores
+_VECTORS = 5  # over cells and messages: potentials, marginals, a direction, its gain and its change
+_TABLES = 3  # copies of each: itself, its marginal and its tangent
+_MAP_ENTRY = 4  # bytes of a map's entry
+# matrix products of a step: the message and its two adjoints
+_PRODUCTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +78,7 @@ class Program:
     steps : int
         Number of steps.
     code : NDArray[np.int64]
-        The steps, then the items' records; `Columns` describes both.
+        The steps, then the items' records; `CodeLayout` describes both.
     maps : NDArray[np.int32]
         Where each row of a step's table begins in an item. Equal maps are stored once.
     cells, messages, tables, groups : int
@@ -142,8 +150,6 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     """
     if steps is None:
         steps = plan_steps(tree)
-    else:
-        steps = steps
     cards = tree.layout.cardinalities
     largest = max(
         (math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1
@@ -200,8 +206,10 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                     offset = tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            row[at + AT.items], row[at + AT.n_items] = base + start, len(group.items)
-            row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
+            row[at + AT.items] = base + start
+            row[at + AT.n_items] = len(group.items)
+            row[at + AT.cells] = size
+            row[at + AT.is_alias] = int(group.is_alias)
             row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
             row[turned] = int(group.is_transposed)
             # a single item may be read in place
@@ -209,7 +217,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                 row[at] = items[start]
             else:
                 row[at] = table
-            table += 0 if group.is_alias else size
+                table += size
             if is_product:
                 largest_message = max(largest_message, separator)
                 largest_group = max(largest_group, size)
@@ -277,10 +285,10 @@ def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
                 largest_group = max(largest_group, size)
         if len(step.groups) == 2:
             largest_message = max(largest_message, separator)
-            multiplications += 3 * separator * cards[step.variable]
+            multiplications += _PRODUCTS * separator * cards[step.variable]
     vectors = tree.layout.size + messages
-    floats = 5 * vectors + 3 * tables + 3 * largest_message + 3 * largest_group
-    return 8 * floats + 4 * maps, multiplications
+    floats = _VECTORS * vectors + _TABLES * (tables + largest_message + largest_group)
+    return DOUBLE * floats + _MAP_ENTRY * maps, multiplications
 
 
 def plan(tree: BucketTree, memory_limit: float | None = None) -> tuple[list[Step], Forecast]:

@@ -18,9 +18,35 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bayesprivmrf.marginals.layout import Forecast, Layout, elimination_order
+from bayesprivmrf.model.tables import DOUBLE
 
 # multiplications from which a product is computed by BLAS, here and in `products`; by the timings of the cost model
 BLAS_FROM = 256
+
+# The cost model: rough nanoseconds, from timings of both kinds of step on one processor of 2026
+_STEP = 60.0  # one step, or one group of a product
+_ITEM = 10.0  # one item of a step
+# cell by cell
+_ITEM_CELL = 1.1  # one cell of an item
+_ITEM_ROW = 4.0  # one row of an item
+_CELL = 2.5  # one cell of the table
+# as a product
+_GROUP_CELL = 1.5  # one cell of a group's table, written or read
+_GROUP_ROW = 3.0  # one row of it
+_ALIAS = 0.5  # tables that a group with one item, read in place, counts for
+_VECTOR_CELL = 1.2  # one multiplication with a vector, and those of its two adjoints
+_LOOP_CELL = 2.0  # one multiplication by plain loops, the same
+_BLAS_CELL = 0.15  # one multiplication by BLAS, the same
+_BLAS_CALLS = 400.0  # three calls of BLAS
+# cells below which no product is cheaper
+_PRODUCT_FROM = 48
+# blocks of items of which all splits into two groups are tried: 31 splits
+_BLOCKS = 6
+
+# copies that the NumPy engine stores for one product Σv: of the potentials, of each table, of each message
+_POTENTIALS = 4
+_TABLES = 3
+_MESSAGES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +165,8 @@ def array_forecast(tree: BucketTree) -> Forecast:
         treewidth=max((len(bucket.separator) for bucket in tree.buckets), default=0),
         largest_table=max(cells, default=1),
         total_cells=sum(cells),
-        memory_bytes=8 * (4 * tree.layout.size + 3 * sum(cells) + 4 * messages),
+        memory_bytes=DOUBLE
+        * (_POTENTIALS * tree.layout.size + _TABLES * sum(cells) + _MESSAGES * messages),
         multiplications=sum(size * (count + 2) for size, count in zip(cells, items, strict=True)),
     )
 
@@ -240,12 +267,11 @@ def _plan_step(
     rows = math.prod(cards[v] for v in separator)
     cells = rows * cards[variable]
     best: tuple[list[Item], list[Item]] | None = None
-    # cell by cell: nanoseconds of a step, of an item, of a cell and of a row for each item, and of a cell
-    cost = 60.0 + len(items) * (10.0 + 1.1 * cells + 4.0 * rows) + 2.5 * cells
+    of_an_item = _ITEM + _ITEM_CELL * cells + _ITEM_ROW * rows
+    cost = _STEP + len(items) * of_an_item + _CELL * cells
     if force == "products":
         cost = math.inf
-    # below 48 cells no product is cheaper
-    if force != "cells" and len(items) > 1 and (cells >= 48 or force):
+    if force != "cells" and len(items) > 1 and (cells >= _PRODUCT_FROM or force):
         for split in _splits(items):
             rival = _product_cost(split, variable, cards)
             if rival < cost:
@@ -259,12 +285,9 @@ def _plan_step(
     shared, left, right = _sides(best, variable)
     first, second = best
     if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
-        first, second, left, right = (
-            second,
-            first,
-            right,
-            left,
-        )  # a vector is always the left factor
+        # a vector is always the left factor
+        first, second = second, first
+        left, right = right, left
     leader = max((*first, *second), key=lambda item: _cells(item, cards))
     a = _ordered(shared, leader, separator)
     b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
@@ -280,11 +303,11 @@ def _plan_step(
 def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
     """Yield the splits of the items into two groups.
 
-    All splits of up to six items are tried. More items are first joined to six blocks: again and again the two blocks
-    whose union has the fewest variables.
+    All splits of up to `_BLOCKS` items are tried. More items are first joined to as many blocks: again and again the
+    two blocks whose union has the fewest variables.
     """
     blocks = [([item], frozenset(item.scope)) for item in items]
-    while len(blocks) > 6:
+    while len(blocks) > _BLOCKS:
         pairs = ((a, b) for b in range(len(blocks)) for a in range(b))
         a, b = min(pairs, key=lambda p: (len(blocks[p[0]][1] | blocks[p[1]][1]), p))
         joined = (blocks[a][0] + blocks[b][0], blocks[a][1] | blocks[b][1])
@@ -310,22 +333,22 @@ def _product_cost(
     """Return the nanoseconds that a product of two groups takes."""
     k = cards[variable]
     shared, left, right = (math.prod(cards[v] for v in side) for side in _sides(split, variable))
-    cost = 2 * 60.0
+    cost = 2 * _STEP
     # making each group's table and spreading its marginal: nanoseconds of an item, a cell and a row
     for group, other in zip(split, (left, right), strict=True):
         table = shared * other * k
         if len(group) > 1:
             handled = len(group) + 1
         else:
-            handled = 0.5
-        cost += 10.0 * len(group) + handled * (1.5 * table + 3.0 * table / k)
+            handled = _ALIAS
+        cost += _ITEM * len(group) + handled * (_GROUP_CELL * table + _GROUP_ROW * table / k)
     # the product and its two adjoints: a group that is a vector, plain loops, or three calls of BLAS
     if left == 1 or right == 1:
-        return cost + 1.2 * shared * left * right * k
+        return cost + _VECTOR_CELL * shared * left * right * k
     each = left * right * k
     if each < BLAS_FROM:
-        return cost + shared * 2.0 * each
-    return cost + shared * (0.15 * each + 400.0)
+        return cost + shared * _LOOP_CELL * each
+    return cost + shared * (_BLAS_CELL * each + _BLAS_CALLS)
 
 
 def _cells(item: Item, cards: Sequence[int]) -> int:

@@ -4,9 +4,8 @@ A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). There are `shared` 
 and `n` states j. A table is given as an array and an offset into it. A table stored transposed (`lt` or `rt` true)
 has its last two blocks of axes exchanged.
 
-A group is given by the place of its integers in `code`, which `lowering.Columns` describes. A group that is read
-in place is left alone. The record of an item has four integers: offset of its cells, place of its row map in `maps`,
-stride along a row of the group's table, and number of cells. Stride 0 means that the item is constant along a row.
+A group is given by the place of its integers in `code`, which `lowering.CodeLayout` describes. A group that is read
+in place is left alone. Stride 0 means that the item is constant along a row.
 """
 
 from __future__ import annotations
@@ -25,6 +24,12 @@ OPTIONS = {
     "error_model": "numpy",
     **INNER,
 }
+
+
+@njit(**OPTIONS)
+def start(code, item, maps, row):
+    """Return the place of an item's first cell in a row of the group's table."""
+    return code[item] + maps[code[item + AT.row_map] + row]
 
 
 @njit(**OPTIONS)
@@ -48,50 +53,49 @@ def build(work, code, group, maps):
     if code[group + AT.is_alias]:
         return
     first = code[group + AT.items]
-    count = code[group + AT.n_items]
+    end = first + AT.per_item * code[group + AT.n_items]
     length = code[group + AT.length]
     table = code[group]
     for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
         # leading items that are constant along the row: one number each
         x = 1.0
-        i = 0
-        while i < count and code[first + 4 * i + 2] == 0:
-            x *= work[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]]
-            i += 1
-        if i == count:
+        item = first
+        while item < end and code[item + AT.stride] == 0:
+            x *= work[start(code, item, maps, row)]
+            item += AT.per_item
+        if item == end:
             out[:] = x
             continue
         # then items of stride 1, the first two in one pass
         started = False
-        while i < count and code[first + 4 * i + 2] == 1:
-            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+        while item < end and code[item + AT.stride] == 1:
+            at = start(code, item, maps, row)
             source = work[at : at + length]
+            item += AT.per_item
             if started:
                 for c in range(length):
                     out[c] *= source[c]
-                i += 1
                 continue
             started = True
-            i += 1
-            if i < count and code[first + 4 * i + 2] == 1:
-                at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
+            if item < end and code[item + AT.stride] == 1:
+                at = start(code, item, maps, row)
                 other = work[at : at + length]
                 for c in range(length):
                     out[c] = x * source[c] * other[c]
-                i += 1
+                item += AT.per_item
             else:
                 for c in range(length):
                     out[c] = x * source[c]
         if not started:
             out[:] = x
         # the other items, of any stride
-        while i < count:
-            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
-            stride = code[first + 4 * i + 2]
+        while item < end:
+            at = start(code, item, maps, row)
+            stride = code[item + AT.stride]
             for c in range(length):
                 out[c] *= work[at + c * stride]
-            i += 1
+            item += AT.per_item
 
 
 @njit(**OPTIONS)
@@ -100,16 +104,16 @@ def build_sum(work, code, group, maps):
     if code[group + AT.is_alias]:
         return
     first = code[group + AT.items]
-    count = code[group + AT.n_items]
+    end = first + AT.per_item * code[group + AT.n_items]
     length = code[group + AT.length]
     table = code[group]
     for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
         # add each item to the row
         out[:] = 0.0
-        for i in range(count):
-            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
-            stride = code[first + 4 * i + 2]
+        for item in range(first, end, AT.per_item):
+            at = start(code, item, maps, row)
+            stride = code[item + AT.stride]
             if stride == 1:
                 source = work[at : at + length]
                 for c in range(length):
@@ -125,25 +129,25 @@ def spread(source, table, code, group, maps, values):
     if code[group + AT.is_alias]:
         return
     first = code[group + AT.items]
-    count = code[group + AT.n_items]
+    end = first + AT.per_item * code[group + AT.n_items]
     length = code[group + AT.length]
-    for i in range(count):
+    for item in range(first, end, AT.per_item):
         # set the cells that receive sums to zero
-        offset = code[first + 4 * i]
-        values[offset : offset + code[first + 4 * i + 3]] = 0.0
+        offset = code[item]
+        values[offset : offset + code[item + AT.item_cells]] = 0.0
     for row in range(code[group + AT.cells] // length):
         part = source[table + row * length : table + (row + 1) * length]
-        i = 0
+        item = first
         # leading items that are constant along the row receive its total
-        if code[first + 2] == 0:
+        if code[first + AT.stride] == 0:
             total = _sum(part)
-            while i < count and code[first + 4 * i + 2] == 0:
-                values[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]] += total
-                i += 1
+            while item < end and code[item + AT.stride] == 0:
+                values[start(code, item, maps, row)] += total
+                item += AT.per_item
         # the others receive it cell by cell
-        while i < count:
-            at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
-            stride = code[first + 4 * i + 2]
+        while item < end:
+            at = start(code, item, maps, row)
+            stride = code[item + AT.stride]
             if stride == 1:
                 target = values[at : at + length]
                 for c in range(length):
@@ -151,7 +155,7 @@ def spread(source, table, code, group, maps, values):
             else:
                 for c in range(length):
                     values[at + c * stride] += part[c]
-            i += 1
+            item += AT.per_item
 
 
 @njit(**OPTIONS)

@@ -22,6 +22,7 @@ from bayesprivmrf.marginals.products import (
     build_sum,
     matrix_product,
     spread,
+    start,
     vector_tangent_adjoint,
     vector_tangent_product,
 )
@@ -119,8 +120,8 @@ def _distribute_cells(code, row, maps, work, mu, gain, change):
         rise = gain[table + s * k : table + (s + 1) * k]
         for i in range(count):
             item = first + AT.per_item * i
-            at = code[item] + maps[code[item + 1] + s]
-            stride = code[item + 2]
+            at = start(code, item, maps, s)
+            stride = code[item + AT.stride]
             for v in range(k):
                 change[at + v * stride] += dq * line[v] + q * rise[v]
 

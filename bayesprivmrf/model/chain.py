@@ -139,9 +139,7 @@ def markov_chain(
         is_other = label_key(end) not in map(label_key, labels)
         require(is_other, "end", must, end)
         zeros = _after_end(times, labels, end)
-    if end is None:
-        labels = labels
-    else:
+    if end is not None:
         labels = [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
     if share == "potentials":

@@ -257,8 +257,6 @@ def aligned(
             raw = np.asarray(values)
             if raw.dtype.kind == "O":
                 raw = raw.tolist()
-            else:
-                raw = raw
         else:
             must = "be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells"
             seen = f"a {type(values).__name__} of labeled values"

@@ -20,6 +20,8 @@ from bayesprivmrf.model.labels import aligned
 if TYPE_CHECKING:
     import xarray as xr
 
+DOUBLE = 8  # bytes of a number in a float array
+
 type Clique = tuple[Variable, ...]
 type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 type IntArray = np.ndarray[Any, np.dtype[np.int64]]

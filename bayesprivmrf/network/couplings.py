@@ -24,6 +24,9 @@ from bayesprivmrf.errors import DeclarationWarning, ModelError, warn_caller
 from bayesprivmrf.model.domain import refuse_unwritten
 from bayesprivmrf.model.labels import aligned
 
+# asymmetry that rounding leaves in a product such as D^-1/2 A D^-1/2, relative to the largest entry
+_ASYMMETRY = 1e-12
+
 type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 
 # node names, positions of both ends of each edge, and weights of the edges
@@ -314,8 +317,6 @@ def read_matrix(
         is_bare = not labels and given is not None and set(given).isdisjoint(rows)
         if given is None:
             given = checked_nodes(labels[0] if labels else rows, None)
-        else:
-            given = given
         if is_bare:
             matrix = matrix.to_numpy()
         else:
@@ -412,10 +413,9 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
     difference = abs(J - J.T)
     largest = np.abs(J.data).max(initial=0.0)
     asymmetry = difference.data.max(initial=0.0)
-    # rounding leaves an asymmetry of this size in a product such as D^-1/2 A D^-1/2
     must = "be symmetric, because influence runs both ways along an edge"
     remedy = "for a directed graph, A + A.T or the larger of both entries may be what you mean"
-    _require(asymmetry <= 1e-12 * largest, name, must, "another matrix", remedy)
+    _require(asymmetry <= _ASYMMETRY * largest, name, must, "another matrix", remedy)
     return _frozen(J if asymmetry == 0.0 else sparse.csr_array((J + J.T) * 0.5))
 
 

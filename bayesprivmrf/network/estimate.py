@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# relative rounding error of a sum of two budgets
+_ROUNDING = 1e-12
+
+
 class EstimateStatus(enum.StrEnum):
     """Position of a released estimate within its bounds."""
 
@@ -107,7 +111,7 @@ class NetworkEstimate(Released):
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
         unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
-        covered = epsilon is not None and spent <= epsilon * (1 + 1e-12) and not unbounded
+        covered = epsilon is not None and spent <= epsilon * (1 + _ROUNDING) and not unbounded
         must = "cover the budget of `constants`"
         require(
             covered,
@@ -366,13 +370,9 @@ class NetworkEstimate(Released):
         *places, values = numbers(array, (3, -1))
         rows, columns = upper_places(places, len(nodes))
         upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
+        field = None
         if "field" in content:
             stored = Fields(content["field"])
-        else:
-            stored = None
-        if stored is None:
-            field = None
-        else:
             field = ExternalField(stored.number("strength"), stored.number("center"))
         return cls(
             inverse_temperature=content.number("inverse_temperature"),

@@ -27,14 +27,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf import checks
-from bayesprivmrf.chains.heat_bath import LARGEST_RHAT, Moves, remedy
+from bayesprivmrf.chains.heat_bath import BURN_IN, LARGEST_RHAT, SWEEPS, Moves, remedy
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning, warn_caller
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
-from bayesprivmrf.network.perturbed_score import PerturbedEstimator, public_grid
+from bayesprivmrf.network.perturbed_score import (
+    GRID_POINTS,
+    PerturbedEstimator,
+    public_grid,
+)
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
+
+# Defaults of a simulation; benchmarks/network_intervals.py measures what they give
+BOUNDS = (-5.0, 5.0)  # of beta: far beyond where outcomes of any usual network are ordered
+CONFIGURATIONS = 1000  # outcomes at each beta: quantiles of 5 % have standard errors of 0.7 %
+NOISES = 4  # draws of noise for each: the outcomes are what takes time
+# configurations that share the burn-in of a chain, and the fewest chains: two of each start
+_PER_CHAIN = 4
+_FEWEST_CHAINS = 4
+# bytes of the digest that identifies a distribution: two never meet by accident
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -116,15 +130,15 @@ class EstimateLaw:
         cls,
         network: IsingNetwork,
         constants: PerturbationConstants,
-        bounds: tuple[float, float] | None = (-5.0, 5.0),
+        bounds: tuple[float, float] | None = BOUNDS,
         *,
         betas: ArrayLike | None = None,
         span: tuple[float, float] | None = None,
-        points: int = 80,
-        configurations: int = 1000,
-        noises: int = 4,
-        burn_in: int = 300,
-        sweeps: int = 30,
+        points: int = GRID_POINTS,
+        configurations: int = CONFIGURATIONS,
+        noises: int = NOISES,
+        burn_in: int = BURN_IN,
+        sweeps: int = SWEEPS,
         moves: Moves = "heat-bath",
         rng: int | np.random.Generator | None = None,
         cache: str | os.PathLike[str] | None = None,
@@ -183,12 +197,13 @@ class EstimateLaw:
         checks.truth("progress", progress)
         workers = checks.whole_number("workers", workers, least=-1)
         checks.require(workers != 0, "workers", "be at least 1, or -1 for one per core", workers)
-        # four configurations of each chain share its burn-in
         run = {
-            "size": configurations, "chains": max(4, -(-configurations // 4)), "moves": moves,
+            "size": configurations,
+            "chains": max(_FEWEST_CHAINS, -(-configurations // _PER_CHAIN)),
+            "moves": moves,
             "sweeps": checks.whole_number("sweeps", sweeps, least=1),
             "burn_in": checks.whole_number("burn_in", burn_in),
-        }  # fmt: skip
+        }
         generator = checks.generator(rng)
         remedy = "`mechanism.law(network)` takes all three from a mechanism"
         instance_of("network", network, IsingNetwork, "be an IsingNetwork", remedy)
@@ -414,7 +429,7 @@ def _fingerprint(
     if network.field is not None:
         parts.append([network.field.strength, network.field.center])
     settings = json.dumps(parts)
-    digest = hashlib.blake2b(settings.encode(), digest_size=16)
+    digest = hashlib.blake2b(settings.encode(), digest_size=_DIGEST_BYTES)
     for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
         digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
     return digest.hexdigest()

@@ -27,6 +27,9 @@ from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.estimate_law import EstimateLaw, end_shares
 
+# relative rounding error of a tail's share: a whole number of estimates must not be cut for it
+_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BetaInterval:
@@ -174,4 +177,4 @@ def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float
 
 def _cut(tail: FloatArray, count: int) -> np.ndarray:
     """Return the number of `count` sorted estimates that a tail may cut off: at most the tail's share of them."""
-    return np.floor(tail * count * (1 + 1e-12)).astype(np.int64)
+    return np.floor(tail * count * (1 + _ROUNDING)).astype(np.int64)

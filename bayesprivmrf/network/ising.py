@@ -12,8 +12,16 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.chains.heat_bath import (
+    BURN_IN,
+    SWEEPS,
+    Moves,
+    Schedule,
+    Simulation,
+    simulate,
+    unit_coupling,
+)
 from bayesprivmrf.chains.heat_bath import Mixing as Mixing
-from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import (
@@ -26,6 +34,9 @@ from bayesprivmrf.network.couplings import (
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
 from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 from bayesprivmrf.privacy.external_field import ExternalField
+
+# rounding error of a centered local field, relative to its degree times its largest size: a sum and a difference
+_ROUNDINGS = 4 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -275,9 +286,8 @@ class IsingNetwork:
         if self.field is None or not self.field.center:
             return fields
         centered = fields - self.field.offsets(self.coupling)
-        hidden = (
-            4 * np.finfo(float).eps * np.maximum(np.diff(self.coupling.indptr), 1) * self.row_norms
-        )
+        degrees = np.maximum(np.diff(self.coupling.indptr), 1)
+        hidden = _ROUNDINGS * degrees * self.row_norms
         return np.where(np.abs(centered) <= hidden, 0.0, centered)
 
     def energy(self, spins: np.ndarray) -> Any:
@@ -344,8 +354,8 @@ class IsingNetwork:
         rng: int | np.random.Generator | None = None,
         *,
         chains: int | None = None,
-        sweeps: int = 30,
-        burn_in: int = 300,
+        sweeps: int = SWEEPS,
+        burn_in: int = BURN_IN,
         moves: Moves = "heat-bath",
     ) -> Simulation:
         """Draw configurations by Markov chains, with a diagnostic of the chains' mixing.
@@ -404,11 +414,11 @@ class IsingNetwork:
         # the field is an added node, coupled to node i by h - beta o_i (o the offsets); flipping all n + 1 signs
         # changes no probability, so outcomes times that of the added node are distributed as if it were +1
         if self.field is None:
-            return simulate(self.coupling, beta, size, rng, **settings)
+            return simulate(self.coupling, beta, size, rng, Schedule(**settings))
         beta = finite("beta", beta)
         pull = (self.field.strength - beta * self.field.offsets(self.coupling))[:, None]
         added = sparse.csr_array(sparse.block_array([[beta * self.coupling, pull], [pull.T, None]]))
-        run = simulate(added, 1.0, size, rng, **settings)
+        run = simulate(added, 1.0, size, rng, Schedule(**settings))
         return Simulation(spins=run.spins[:, :-1] * run.spins[:, -1:], mixing=run.mixing)
 
     def sample(
@@ -418,8 +428,8 @@ class IsingNetwork:
         rng: int | np.random.Generator | None = None,
         *,
         chains: int | None = None,
-        sweeps: int = 30,
-        burn_in: int = 300,
+        sweeps: int = SWEEPS,
+        burn_in: int = BURN_IN,
         moves: Moves = "heat-bath",
     ) -> np.ndarray:
         """Return only the draws of `simulate`: int8 of -1 and +1, shape (size, n), columns in node order."""

@@ -27,6 +27,27 @@ from bayesprivmrf.privacy.score_lattice import (
     lattice_offsets,
 )
 
+# betas of a grid: 80 leave gaps that the interpolation of quantiles does not show
+GRID_POINTS = 80
+FEWEST_POINTS = 4
+# part of the critical beta's neighborhood that has half of the points, in units of that beta
+_NEAR_CRITICAL = (0.6, 1.6)
+# position up to which the midpoints of the grid are exact in double precision
+_FARTHEST = 2**52
+# configurations that are looked at to see whether local fields are few: at most one in so many nodes
+_PROBED = 4
+_GROUPED_FROM = 4
+# entries of a table of terms in memory; one by one, they stay within a processor's cache
+_GROUPED_ENTRIES = 2**19
+_ENTRIES = 2**15
+# no score without the pull is larger than this many times the sum of all couplings and offsets
+_LARGEST_SHARE = 4
+# sums below this cannot overflow 64 bits; a term is below 2^48, so this many terms have a sum below 2^60
+_SAFE_SUM = 2**61
+_SAFE_TERMS = 2**12
+# every third step of the search bisects, in case Newton's method converges slowly
+_BISECTED = 3
+
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PerturbedEstimator:
@@ -77,12 +98,10 @@ class PerturbedEstimator:
             high = math.floor(bounds[1] / constants.grid)
             spacing = f"the public grid, of spacing {constants.grid:g}"
             require(low < high, "bounds", f"be wider than {spacing}", bounds)
-            farthest = 2**52  # up to here the midpoints of the grid are exact in double precision
-            must = (
-                f"lie within {farthest * constants.grid:.3g} of 0: {spacing}, is not exact beyond"
-            )
+            farthest = _FARTHEST * constants.grid
+            must = f"lie within {farthest:.3g} of 0: {spacing}, is not exact beyond"
             remedy = "choose a realistic range, or None for [0, inf)"
-            require(max(-low, high) <= farthest, "bounds", must, bounds, remedy)
+            require(max(-low, high) <= _FARTHEST, "bounds", must, bounds, remedy)
         lattice = lattice_coupling(coupling, constants.step)
         return cls(
             coupling=lattice,
@@ -117,10 +136,9 @@ class PerturbedEstimator:
         noise = np.asarray(noise, dtype=np.int64)
         # if there are few distinct local fields, nodes are counted by their field; otherwise they are summed one by
         # one
-        probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
-        is_grouped = 4 * probe.size <= spins.shape[1]  # as with couplings of one size
-        # entries of a table of terms; one by one, they stay within a processor's cache
-        entries = 2**19 if is_grouped else 2**15
+        probe = np.unique((self.coupling @ spins[:_PROBED].T).T - self.offsets)
+        is_grouped = _GROUPED_FROM * probe.size <= spins.shape[1]  # as with couplings of one size
+        entries = _GROUPED_ENTRIES if is_grouped else _ENTRIES
         width = max(entries // (spins.shape[1] * noise.shape[1]), 1)
         blocks = [slice(first, first + width) for first in range(0, len(spins), width)]
         found = [
@@ -139,10 +157,9 @@ class PerturbedEstimator:
         depend on the positions that the search visits.
         """
         # no score without the pull is as large as this
-        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(
-            np.abs(noise).max()
-        )
-        if most >= 2**61:  # the sums might overflow 64 bits: use Python's integers
+        largest = int(abs(self.coupling).sum() + np.abs(self.offsets).sum())
+        most = _LARGEST_SHARE * largest + int(np.abs(noise).max())
+        if most >= _SAFE_SUM:  # the sums might overflow 64 bits: use Python's integers
             rows = zip(spins, noise, strict=True)
             return np.array([self.score(each).positions(steps) for each, steps in rows])
         pull = self.constants.pull
@@ -161,8 +178,7 @@ class PerturbedEstimator:
         guess = np.full(noise.size, start)
         round_number = 0
         while (left := np.flatnonzero(low < high)).size:
-            # every third step bisects, in case Newton's method converges slowly
-            if round_number % 3 == 2:
+            if round_number % _BISECTED == _BISECTED - 1:
                 middle = (low[left] + high[left] + 1) // 2
             else:
                 middle = np.floor(guess[left])
@@ -182,10 +198,8 @@ class PerturbedEstimator:
                 terms = terms * counts[own]
                 falls = falls * counts[own]
             gap = agreement[own] - terms.sum(axis=1) - halves * pull - steps[left]
-            low[left], high[left] = (
-                np.where(gap >= 0, position, low[left]),
-                np.where(gap >= 0, high[left], position - 1),
-            )
+            low[left] = np.where(gap >= 0, position, low[left])
+            high[left] = np.where(gap >= 0, high[left], position - 1)
             # Newton's step, with the slope of the score before rounding
             guess[left] = position + gap / (falls.sum(axis=1) + 2 * pull)
             round_number += 1
@@ -285,12 +299,12 @@ def _grouped(fields: IntArray) -> tuple[IntArray, IntArray]:
 
 def _exact_sum(terms: IntArray) -> int:
     """Return the sum of whole numbers without overflow."""
-    # a term is below 2^48, so 2^12 terms have a sum below 2^60; Python's integers add these sums
-    return sum(np.add.reduceat(terms, np.arange(0, terms.size, 2**12)).tolist())
+    # Python's integers add the sums of parts
+    return sum(np.add.reduceat(terms, np.arange(0, terms.size, _SAFE_TERMS)).tolist())
 
 
 def public_grid(
-    coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80
+    coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = GRID_POINTS
 ) -> FloatArray:
     r"""Return a grid of betas over a span, made from the public network alone.
 
@@ -315,10 +329,11 @@ def public_grid(
     remedy = "pass `span=(0, 5)`, for instance"
     require(span is not None, "span", "be given for an estimate without bounds", span, remedy)
     low, high = finite_pair("span", span)
-    points = whole_number("points", points, least=4)
-    # half of the points between 0.6 and 1.6 times the critical beta, of either sign
+    points = whole_number("points", points, least=FEWEST_POINTS)
+    # half of the points are near the critical beta, of either sign
     critical = 1 / CouplingNorms.of(coupling).spectral
-    near = [(0.6 * critical, 1.6 * critical), (-1.6 * critical, -0.6 * critical)]
+    first, last = _NEAR_CRITICAL
+    near = [(first * critical, last * critical), (-last * critical, -first * critical)]
     pieces = [(max(a, low), min(b, high)) for a, b in near]
     pieces = [(a, b) for a, b in pieces if a < b]
     if not pieces:

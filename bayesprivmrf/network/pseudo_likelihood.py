@@ -37,6 +37,8 @@ from bayesprivmrf.errors import ArgumentError, DataError
 
 # relative width of the bracket at which a root counts as found: four times the rounding error
 _CLOSE = 4 * float(np.finfo(float).eps)
+# the same width relative to the far end, where the root is near zero
+_ABSOLUTE = 1e-16
 # smallest number whose logarithm is taken
 _TINY = float(np.finfo(float).tiny)
 
@@ -208,7 +210,7 @@ class PseudoLikelihood:
         while excess(far) / start > 0:
             near = far
             far = 2 * far
-        root: Any = brentq(excess, near, far, xtol=abs(far) * 1e-16, rtol=np.float64(_CLOSE))
+        root: Any = brentq(excess, near, far, xtol=abs(far) * _ABSOLUTE, rtol=np.float64(_CLOSE))
         return float(root)
 
 

@@ -306,8 +306,6 @@ def _checked(ranks: Any, draws: int) -> dict[str, IntArray]:
         table = np.asarray(values)
         if table.ndim == 1:
             table = table[:, None]
-        else:
-            table = table
         is_table = table.ndim == 2 and table.size > 0 and table.dtype.kind in "uif"
         must = "be numbers of the shape (replications,) or (replications, quantities)"
         require(is_table, f"the ranks {name!r}", must, f"shape {np.shape(values)}")

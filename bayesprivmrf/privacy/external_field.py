@@ -13,6 +13,12 @@ from bayesprivmrf.model.tables import FloatArray
 
 # Factor by which constants from a bisection are rounded up
 _UP = 1 + 1e-12
+# Halvings of a bracket after which it has no number inside, whatever its width was
+_HALVINGS = 200
+# Largest strength, nats (a share of 2e-9; `score_lattice.TERM_ERROR` relies on it), and largest mean outcome
+_LARGEST = {"strength": 10.0, "center": 1.0}
+# u + h is below this much more than h, because u tanh u = 1 has the root 1.1997
+_ABOVE_FIELD = 1.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,10 @@ class ExternalField:
     center: float = 0.0
 
     def __post_init__(self) -> None:
-        # a strength of 10 nats is a share of 2e-9; `score_lattice.TERM_ERROR` relies on this limit
-        for name, largest in (("strength", 10.0), ("center", 1.0)):
+        for name, largest in _LARGEST.items():
             value = finite(name, getattr(self, name))
-            require(
-                abs(value) <= largest,
-                f"`{name}` of an external field",
-                f"be within ±{largest:g}",
-                value,
-            )
+            what = f"`{name}` of an external field"
+            require(abs(value) <= largest, what, f"be within ±{largest:g}", value)
             object.__setattr__(self, name, float(value))
 
     @classmethod
@@ -116,7 +117,7 @@ class ExternalField:
         which are below v in size.
         """
         h = abs(self.strength)
-        return _rising_root(lambda v: v * math.tanh(v - h) - 1, h, h + 1.2) * _UP
+        return _rising_root(lambda v: v * math.tanh(v - h) - 1, h, h + _ABOVE_FIELD) * _UP
 
     @property
     def sech_slope(self) -> float:
@@ -158,14 +159,12 @@ class ExternalField:
 
 def _rising_root(function: Any, low: float, high: float) -> float:
     """Return the upper end of a bracket of the root of a rising function, to the last digits."""
-    for _ in range(200):
+    for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
         if function(middle) < 0:
             low = middle
-            high = high
         else:
-            low = low
             high = middle
     return high

@@ -225,10 +225,9 @@ class PrivacyGuarantee:
         remedy = "compose in the approximate form instead"
         require(self.delta == 0, "delta", must, self.delta, remedy, error=PrivacyError)
         assert self.epsilon is not None
-        # libm's error is a few units of 2^-53
-        tight = self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
+        tight = self.epsilon * math.tanh(self.epsilon / 2) * ROUND_UP
         # infinite, not an error, where it overflows
-        customary = self.epsilon * self.epsilon / 2 * (1 + 2**-50)
+        customary = self.epsilon * self.epsilon / 2 * ROUND_UP
         return self._with(rho=max(min(tight, customary), math.nextafter(0.0, 1.0)))
 
     def sentence(self) -> str:
@@ -281,6 +280,10 @@ class PrivacyGuarantee:
 
 # End of the name of a privacy unit that stays in its group in all neighboring data
 WITHIN_GROUP = " within its group"
+# Factor above the rounding of a few operations, since the error of libm is a few units of 2^-53
+ROUND_UP = 1 + 2.0**-50
+# Significant digits of numbers in sentences
+_DIGITS = 6
 
 
 def compose(*guarantees: PrivacyGuarantee, disjoint: bool = False) -> PrivacyGuarantee:
@@ -410,7 +413,7 @@ def _shown(value: float | None) -> str:
     if float(text) >= value:
         return text
     # the next decimal of six digits that is not below
-    above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
+    above = float(Context(prec=_DIGITS, rounding=ROUND_CEILING).create_decimal_from_float(value))
     if above < math.inf:
         return f"{above:.6g}"
     return repr(value)
@@ -428,7 +431,7 @@ def _randomized_response_epsilon(epsilon: float, delta: float) -> float:
     solved = epsilon + math.log1p(inside)
     if solved <= 0:
         return 0.0
-    return min(epsilon, solved + 2**-50 * (1.0 + epsilon))
+    return min(epsilon, solved + (ROUND_UP - 1) * (1.0 + epsilon))
 
 
 def _zero_concentrated_epsilon(rho: float, delta: float) -> float:

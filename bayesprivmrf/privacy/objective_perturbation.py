@@ -41,6 +41,22 @@ TANH_SLOPE = 1.19967864025774
 
 # Factor that widens a bound that was computed in floating point.
 SAFETY = 1 + 1e-11
+# Relative rounding error of a sum of squares over the neighbors of a node.
+_SUM_ERROR = 1e-12
+# Steps of the power method: the norm guides the split of the budget alone, and needs no digits.
+_POWER_STEPS = 60
+# Nats of epsilon above which its exponential overflows; the Delta of a smaller epsilon is enough.
+_LARGEST_EPSILON = 700.0
+# Relative error of a logarithm of a normal tail, and of sums of two.
+_TAIL_ERROR = 2e-15
+# Halvings of a bracket, after which it has no number inside, and the factor that widens its upper end.
+_HALVINGS = 80
+_WIDER = 1 + 1e-9
+# Argument up to which a hyperbolic cosine is computed: one over its square is 0 in double precision beyond.
+_LARGEST_ARGUMENT = 300
+# Shares of epsilon for the slope that are tried. The error is smooth in the share, and each is 2.3 % larger than the
+# one before.
+_SHARES = np.geomspace(0.004, 0.9, 241)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -100,7 +116,7 @@ class CouplingNorms:
         else:
             pulls = paths + size @ np.abs(offsets)
         # each product is a difference of sums, so it is widened by their largest rounding error
-        products = np.maximum(pulls - squares + 1e-12 * pulls, 0.0)
+        products = np.maximum(pulls - squares + _SUM_ERROR * pulls, 0.0)
         row_squares = squares
         # with a field, h moves by up to sech_slope times as much, and is not odd
         if field is not None:
@@ -115,7 +131,7 @@ class CouplingNorms:
         frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
         vector = np.ones(size.shape[0])
         norm = 0.0
-        for _ in range(60):
+        for _ in range(_POWER_STEPS):
             image = size @ vector
             norm = float(np.linalg.norm(image) / np.linalg.norm(vector))
             vector = image / np.abs(image).max()
@@ -239,13 +255,11 @@ def least_curvature(norms: CouplingNorms, epsilon: float) -> float:
     float
         The largest, over nodes, of the smaller of the two bounds.
     """
-    # above 700 nats e^epsilon overflows, and the Delta of a smaller epsilon is enough
-    epsilon = min(positive_finite("epsilon", epsilon), 700.0)
+    epsilon = min(positive_finite("epsilon", epsilon), _LARGEST_EPSILON)
     half = math.sinh(epsilon / 2)
     growth = math.expm1(epsilon)
-    return (
-        float(np.max(np.minimum(norms.squares / half / half, 4 * norms.products / growth))) * SAFETY
-    )
+    least = np.minimum(norms.squares / half / half, 4 * norms.products / growth)
+    return float(np.max(least)) * SAFETY
 
 
 def paper_curvature(norms: CouplingNorms, epsilon: float) -> float:
@@ -285,8 +299,7 @@ def two_sided_delta(multiple: float, epsilon: float) -> float:
     start = max(epsilon * multiple * multiple - 0.5, 0.0)
     tail = float(log_ndtr(-start / multiple))
     moved = float(log_ndtr(-(start + 1) / multiple))
-    # the relative error of a logarithm of a normal tail, and of sums of two, is below 2e-15
-    gap = epsilon + moved - tail - 2e-15 * (epsilon - moved - tail)
+    gap = epsilon + moved - tail - _TAIL_ERROR * (epsilon - moved - tail)
     if gap < 0:
         return 2 * math.exp(tail) * -math.expm1(gap)
     return 0.0
@@ -301,16 +314,14 @@ def gaussian_multiple(epsilon: float, delta: float) -> float:
     while two_sided_delta(high, epsilon) > delta:
         low = high
         high = 2 * high
-    for _ in range(80):
+    for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
         is_enough = middle > 0 and two_sided_delta(middle, epsilon) <= delta
         if is_enough:
-            low = low
             high = middle
         else:
             low = middle
-            high = high
-    return high * (1 + 1e-9)
+    return high * _WIDER
 
 
 def paper_gaussian_multiple(epsilon: float, delta: float) -> float:
@@ -376,7 +387,9 @@ def split_budget(
         sensitivity = norms.sensitivity
     beta = 1.5 / norms.spectral
     typical = np.sqrt(norms.row_squares)
-    information = float(np.sum((typical / np.cosh(np.minimum(beta * typical, 300))) ** 2))
+    information = float(
+        np.sum((typical / np.cosh(np.minimum(beta * typical, _LARGEST_ARGUMENT))) ** 2)
+    )
 
     def at(epsilon_slope: float, curvature: float, multiple: float) -> Split:
         variance = (multiple * sensitivity) ** 2 * (1 if delta > 0 else 2)
@@ -397,8 +410,7 @@ def split_budget(
             multiple = 2 / epsilon
         return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
     splits = []
-    # the error is smooth in the share; each share on this public grid is 2.3 % larger than the one before
-    for share in np.geomspace(0.004, 0.9, 241):
+    for share in _SHARES:
         slope = float(share * epsilon)
         noise = epsilon - slope
         if delta > 0:

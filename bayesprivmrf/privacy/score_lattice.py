@@ -47,6 +47,18 @@ TERM_ERROR = 2.0**-4
 _SMALLEST_FIELD = 2**16
 # Least number of steps in the scale of the noise, so that a step is negligible beside it.
 _SMALLEST_SCALE = 2.0**20
+# Scales of noise that 64-bit integers hold, with 2^11 scales to spare.
+_LARGEST_SCALE = 2.0**52
+# Sizes of couplings whose squares and fourth powers stay far from the limits of doubles.
+_SMALLEST_COUPLING = 1e-100
+_LARGEST_COUPLING = 1e100
+# Spacings of the grid in one proxy error: 256, or a half up to four times (to a sixteenth of it) where the slack
+# for rounding would add more than a hundredth to Delta.
+_SPACINGS = 256
+_MOST_DOUBLINGS = 4
+_SLACK_SHARE = 0.01
+# First relative widening of a scale that costs too much because of rounding; it doubles until the cost is right.
+_WIDENING = 1e-10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,10 +177,9 @@ def perturbation_constants(
         The largest coupling is so small or so large that its square is not accurate in double precision.
     """
     largest = float(np.abs(coupling.data).max())
-    # squares and fourth powers of couplings must stay far from the limits of doubles
     must = "be between 1e-100 and 1e+100 in size"
     remedy = "change the unit of J, and with it the unit of beta"
-    is_usual = 1e-100 <= largest <= 1e100
+    is_usual = _SMALLEST_COUPLING <= largest <= _LARGEST_COUPLING
     require(is_usual, "the largest coupling", must, f"{largest:g}", remedy, error=ModelError)
     is_known = calibration != "paper" or field is None
     require(is_known, "calibration", "be 'tight' with an external field", "'paper'", "leave it out")
@@ -206,10 +217,9 @@ def perturbation_constants(
         curvature = least_curvature(rounded, split.epsilon_slope)
     # the most that rounding can take from the slope, in steps over one spacing
     slack = norms.nodes + rounding / math.tanh(split.epsilon_slope / 2)
-    # 256 spacings in one proxy error, or fewer where the slack would add more than a hundredth to Delta
-    grid = 2.0 ** math.floor(math.log2(split.proxy_error / 256))
-    for _ in range(4):  # to a sixteenth of the proxy error at most
-        if slack * step / grid <= 0.01 * curvature:
+    grid = 2.0 ** math.floor(math.log2(split.proxy_error / _SPACINGS))
+    for _ in range(_MOST_DOUBLINGS):
+        if slack * step / grid <= _SLACK_SHARE * curvature:
             break
         grid *= 2
     return PerturbationConstants(
@@ -226,12 +236,12 @@ def perturbation_constants(
 
 def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseDistribution:
     scale = sensitivity * split.multiple * SAFETY
-    is_whole = _SMALLEST_SCALE <= scale < 2.0**52
+    is_whole = _SMALLEST_SCALE <= scale < _LARGEST_SCALE
     remedy = "choose a budget nearer to one"
     require(is_whole, "epsilon", "give noise that 64-bit integers can hold", epsilon, remedy)
     if delta == 0:
         return DiscreteLaplace(scale)
-    widening = 1e-10
+    widening = _WIDENING
     while not discrete_two_sided_delta(scale, sensitivity, split.epsilon_noise) <= delta:
         scale *= 1 + widening
         widening *= 2

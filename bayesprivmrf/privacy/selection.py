@@ -50,6 +50,11 @@ from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 # Addition to the range of a choice by floating point, in scales: see `bayesprivmrf.noise.NoiseSource.choose_several`.
 ROUNDING = 2.0**-39
 
+# Relative widenings of a scale that costs too much because of rounding: from two roundings to a factor of 2^12.
+_WIDENINGS = [2.0**power for power in range(-51, 13)]
+# Relative step by which a float is lowered until it is at most an exact number.
+_ROUND_DOWN = Fraction(1, 2**50)
+
 # Standard deviation of Gumbel noise, in scales: the noise on the scores of a choice.
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
 
@@ -149,14 +154,12 @@ def widened(scale: float, cost: Callable[[float], float], rho: float, what: str)
     ArgumentError
         The scale is not a finite number above zero.
     """
-    for widening in range(
-        64
-    ):  # the first is by two units of rounding, the last by a factor of 2^12
+    for widening in _WIDENINGS:
         if not 0 < scale < math.inf:
             break
         if cost(scale) <= rho:
             return scale
-        scale *= 1 + 2.0 ** (widening - 51)
+        scale *= 1 + widening
     raise ArgumentError(
         f"`rho` must leave {what} a finite noise scale, got {rho!r}; choose a budget nearer to one."
     )
@@ -179,7 +182,8 @@ class PrivacyFilter:
     """
 
     def __init__(self, total: float) -> None:
-        self._total, self._spent = Fraction(total), Fraction(0)
+        self._total = Fraction(total)
+        self._spent = Fraction(0)
 
     @property
     def left(self) -> float:
@@ -187,7 +191,7 @@ class PrivacyFilter:
         rest = self._total - self._spent
         found = float(rest)
         while Fraction(found) > rest:
-            found = float(Fraction(found) * (1 - Fraction(1, 2**50)))
+            found = float(Fraction(found) * (1 - _ROUND_DOWN))
         return found
 
     @property

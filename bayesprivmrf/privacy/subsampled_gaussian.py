@@ -23,6 +23,7 @@ from typing import Any
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+from bayesprivmrf.privacy.guarantee import ROUND_UP
 
 # Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records.
 COUNT_SHARE = 0.02
@@ -42,6 +43,34 @@ _LARGEST_MULTIPLIER = 2.0**20
 _SMALLEST_MULTIPLIER = 2.0**-4
 # Relative distance by which the loss of a multiplier may stay below the target: it wastes a thousandth of the budget.
 _PRECISION = 2.0**-10
+# Trials of a multiplier; the extrapolation needs about ten.
+_TRIALS = 60
+# Powers within which the loss is taken to fall with the multiplier, when the next trial is extrapolated.
+_FLATTEST = 0.2
+_STEEPEST = 5.0
+# Least loss whose logarithm is taken.
+_TINY = 1e-300
+# Largest epsilon, nats: the accountant's exponentials overflow not far above.
+_MOST_EPSILON = 1e6
+# Least epsilon that is promised.
+_LEAST_EPSILON = 1e-12
+# Share of an upper bound by which a finer grid must lower it to be worth another.
+_SETTLED = 0.999
+# Share of delta for the tails of discrete noise, as one over it: a quarter of `DELTA_SLACK`.
+_TAIL_SHARE = 512
+# Largest loss by discrete noise, nats; `require_fine_lattice` says why.
+_LARGEST_LOSS = 2.0**-10
+# Ratios of sensitivity to noise between which a budget's is searched, and the halvings of that bracket.
+_RATIOS = (1e-9, 1e3)
+_HALVINGS = 80
+# Spacing of the grid of losses by default, nats.
+_INTERVAL = 1e-4
+# Points of the grid in a width: at least so many, more after many steps, since each rounds up once; and in one step.
+_POINTS = 4000
+_POINTS_BY_ROOT = 20
+_MOST_POINTS = 10_000
+# Orders of Rényi divergences: whole ones, whose sums are finite, all up to 64 and eight an octave beyond.
+_ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +111,10 @@ class CalibratedNoise:
 
 
 def spent_epsilon(
-    schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float, interval: float = 1e-4
+    schedules: tuple[Schedule, ...],
+    noise: CalibratedNoise,
+    delta: float,
+    interval: float = _INTERVAL,
 ) -> float:
     """Return epsilon at delta of all steps of all schedules and of one noisy number of records.
 
@@ -121,10 +153,10 @@ def promised_epsilon(
     spent = 1.0
     before = math.inf
     # each value is an upper bound, on a grid as fine as the last value requires
-    while spent < 0.999 * before:
+    while spent < _SETTLED * before:
         before = spent
         spent = spent_epsilon(schedules, noise, tail, _interval(spent, schedules, noise.steps))
-    return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
+    return max(spent, _LEAST_EPSILON) / (1 - SLACK) * ROUND_UP
 
 
 @functools.lru_cache(maxsize=64)
@@ -153,8 +185,7 @@ def calibrated_noise(
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
-    # the accountant's exponentials overflow not far above
-    require(epsilon <= 1e6, "epsilon", "be at most 1e+06", epsilon)
+    require(epsilon <= _MOST_EPSILON, "epsilon", "be at most 1e+06", epsilon)
     target = epsilon * (1 - SLACK)
     tail = delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
@@ -215,7 +246,7 @@ def discretisation_loss(noises: int, scale: float, epsilon: float, delta: float)
     epsilon, delta
         The whole guarantee.
     """
-    reach = 0.5 / scale + math.sqrt(2 * (epsilon + math.log(512 * noises / delta)))
+    reach = 0.5 / scale + math.sqrt(2 * (epsilon + math.log(_TAIL_SHARE * noises / delta)))
     return noises * (reach * reach + 2) / (8 * scale * scale)
 
 
@@ -238,7 +269,7 @@ def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float
     must = "be so small that the rounding of the noise is negligible"
     given = f"{noises:,} noises at a scale of {scale:.3g} lattice steps"
     remedy = "take fewer steps or a larger `epsilon`"
-    is_fine = loss <= min(SLACK * epsilon, 2.0**-10)
+    is_fine = loss <= min(SLACK * epsilon, _LARGEST_LOSS)
     require(is_fine, "`steps` times the number of cells", must, given, remedy)
 
 
@@ -254,8 +285,10 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
     slope = 1.0
     point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     previous: tuple[float, float] | None = None
-    for _ in range(60):  # afterwards the smallest multiplier that keeps to the budget is returned
-        excess = math.log(max(loss(point), 1e-300) / target)
+    for _ in range(
+        _TRIALS
+    ):  # afterwards the smallest multiplier that keeps to the budget is returned
+        excess = math.log(max(loss(point), _TINY) / target)
         if excess <= 0:
             high = point
             at_high = excess
@@ -267,7 +300,9 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
             break
         # the loss as a power of the multiplier through the last two points
         if previous is not None and excess != previous[1]:
-            slope = min(max((previous[1] - excess) / math.log(point / previous[0]), 0.2), 5.0)
+            slope = min(
+                max((previous[1] - excess) / math.log(point / previous[0]), _FLATTEST), _STEEPEST
+            )
         previous = point, excess
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
@@ -289,18 +324,15 @@ def _gaussian_ratio(epsilon: float, delta: float) -> float:
     r"""Return the largest ratio of sensitivity to normal noise at a budget, about (Balle, Wang 2018, Theorem 8)."""
     from scipy.special import log_ndtr, ndtr
 
-    low = 1e-9
-    high = 1e3
-    for _ in range(80):
+    low, high = _RATIOS
+    for _ in range(_HALVINGS):
         mu = math.sqrt(low * high)
         spent = ndtr(mu / 2 - epsilon / mu) - math.exp(
             min(epsilon + log_ndtr(-mu / 2 - epsilon / mu), 0.0)
         )
         if spent <= delta:
             low = mu
-            high = high
         else:
-            low = low
             high = mu
     return low
 
@@ -317,11 +349,11 @@ def _interval(
     """Return the spacing of the grid of losses, nats: fine relative to a width, also after rounding in many steps.
 
     Losses are rounded up, so that a coarse grid raises the answer, and a fine one costs time. The losses of one step
-    have at most 10,000 grid points, which bounds time and memory.
+    have at most `_MOST_POINTS` grid points, which bounds time and memory.
     """
     steps = sum(schedule.steps for schedule in schedules)
     span = max(10 / z + 0.5 / z**2 for z in multipliers)
-    return max(width / max(4000, 20 * math.sqrt(steps)), span / 10_000)
+    return max(width / max(_POINTS, _POINTS_BY_ROOT * math.sqrt(steps)), span / _MOST_POINTS)
 
 
 def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
@@ -335,9 +367,7 @@ def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float
     if delta < LEAST_DELTA:
         from dp_accounting.rdp import RdpAccountant
 
-        # whole ones have finite sums
-        orders = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]
-        accountant = RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant = RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     else:
         from dp_accounting.pld import PLDAccountant
 

@@ -249,8 +249,6 @@ class BoundQuery:
         possible = self.model.possible
         if possible is None:
             possible = np.ones(len(added), bool)
-        else:
-            possible = possible
         parts = [
             added[start:stop][possible[start:stop]] for start, stop in pairwise(self.model.offsets)
         ]

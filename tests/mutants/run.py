@@ -9,12 +9,14 @@ Prints a line for each fault. The exit status is 1 if a fault survives its tests
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +34,6 @@ class Mutant:
     """A fault, by the fields that `planted.toml` describes."""
 
     name: str
-    file: str
     old: str
     new: str
     tests: list[str]
@@ -40,14 +41,37 @@ class Mutant:
 
     def plant(self, package: Path) -> None:
         """Write the fault into a copy of the package."""
-        path = package / self.file
-        path.write_text(self.planted_in(path.read_text(encoding="utf-8")), encoding="utf-8")
+        path, text = self.planted_in(sources(package))
+        path.write_text(text, encoding="utf-8")
 
-    def planted_in(self, text: str) -> str:
-        """Return the text of the file with the fault; a ValueError if the old text does not stand there once."""
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.name}: the old text must stand once in {self.file}")
-        return text.replace(self.old, self.new)
+    def planted_in(self, texts: Mapping[Path, str]) -> tuple[Path, str]:
+        """Return the file that holds the old text, and its text with the fault.
+
+        The old text is found wherever it stands, with other spaces, line breaks and last commas as well, so that
+        a fault outlives a file that is moved and code that is formatted again.
+
+        Raises
+        ------
+        ValueError
+            If the old text does not stand once in the package.
+        """
+        # the words and signs of the text, with a comma before a closing bracket or none
+        words = [re.escape(word) for word in re.findall(r"\w+|\S", self.old)]
+        breaks = [r"\s*,?\s*" if word in (r"\)", r"\]", r"\}") else r"\s*" for word in words[1:]]
+        text = words[0] + "".join(map("".join, zip(breaks, words[1:], strict=True)))
+        pattern = re.compile(rf"(?<!\w){text}(?!\w)")
+        found = [(path, match) for path in texts for match in pattern.finditer(texts[path])]
+        if len(found) != 1:
+            places = ", ".join(path.name for path, _ in found)
+            raise ValueError(f"{self.name}: the old text must stand once, found in: {places}.")
+        path, match = found[0]
+        before, after = texts[path][: match.start()], texts[path][match.end() :]
+        return path, before + self.new.strip() + after
+
+
+def sources(package: Path) -> dict[Path, str]:
+    """Return the text of each file of a package."""
+    return {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
 
 
 def all_mutants() -> list[Mutant]:

@@ -4,9 +4,10 @@ import ast
 from functools import cache
 
 import pytest
-from mutants.run import PACKAGE, ROOT, all_mutants
+from mutants.run import PACKAGE, ROOT, Mutant, all_mutants, sources
 
 MUTANTS = all_mutants()
+SOURCES = sources(PACKAGE)
 
 
 def is_slow_mark(decorator):
@@ -33,10 +34,21 @@ def test_there_are_faults_of_every_kind_with_names_of_their_own():
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_fault_can_be_planted_and_its_tests_run_by_default(mutant):
-    planted = mutant.planted_in((PACKAGE / mutant.file).read_text(encoding="utf-8"))
-    ast.parse(planted)
+    path, planted = mutant.planted_in(SOURCES)
+    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(SOURCES[path]))
     assert mutant.harm.endswith(".")
     assert mutant.tests
     for test in mutant.tests:
         file, _, name = test.partition("::")
         assert slow_by_test(file)[name] is False, test
+
+
+def test_a_fault_is_planted_where_its_text_stands_however_it_is_formatted(tmp_path):
+    fault = Mutant("one", "f(a, b)\n", "f(b, a)\n", [], "")
+    other, holder = tmp_path / "other.py", tmp_path / "deep" / "holder.py"
+    texts = {other: "x = f(a, bb)\ny = nf(a, b)\n", holder: "z = f(\n    a,\n    b,\n) + 1\n"}
+    assert fault.planted_in(texts) == (holder, "z = f(b, a) + 1\n")
+    with pytest.raises(ValueError, match="one: the old text must stand once"):
+        fault.planted_in({other: texts[other]})
+    with pytest.raises(ValueError, match="one: the old text must stand once"):
+        fault.planted_in({other: "f(a, b)\n", holder: "f(a, b)\n"})
