@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.criticism.agreement import effects_operator
+from bayesprivmrf.inference.agreement import effects_operator
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
