@@ -50,7 +50,7 @@ from bayesprivmrf.inference.criticism.verdict import contradictions
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.measured import is_noisy
+from bayesprivmrf.inference.posterior.noisy_tables import is_noisy
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import (

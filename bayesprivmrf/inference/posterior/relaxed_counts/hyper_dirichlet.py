@@ -40,7 +40,8 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
+from bayesprivmrf.inference.posterior.measured import rough_counts
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed_counts.forest_density import KINDS, visit_forest

@@ -27,7 +27,11 @@ from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
+from bayesprivmrf.inference.posterior.noisy_tables import (
+    dimension_names,
+    scaled_effects,
+    table_name,
+)
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts

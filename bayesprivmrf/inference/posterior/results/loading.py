@@ -23,7 +23,7 @@ from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import (

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.measured import (
+from bayesprivmrf.inference.posterior.noisy_tables import (
     is_noisy,
     noisy_table,
     possible_cells,

@@ -45,7 +45,7 @@ from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.limits import Bounds, ChainFunction, Ends, limits_of_draws
-from bayesprivmrf.inference.posterior.measured import has_zeros
+from bayesprivmrf.inference.posterior.noisy_tables import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
 from bayesprivmrf.inference.solution import Solution

@@ -25,7 +25,7 @@ from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled, Source
-from bayesprivmrf.inference.posterior.measured import (
+from bayesprivmrf.inference.posterior.noisy_tables import (
     dimension_names,
     has_zeros,
     log_likelihoods,

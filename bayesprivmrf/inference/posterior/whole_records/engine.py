@@ -23,9 +23,11 @@ import numpy as np
 
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Clock, Finished, Run, Sampled
-from bayesprivmrf.inference.posterior.measured import MeasuredCells, log_likelihoods
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.inference.posterior.noisy_tables import log_likelihoods
 from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
@@ -43,7 +45,6 @@ from bayesprivmrf.inference.posterior.whole_records.chains import (
 )
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import advance
-from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
+from bayesprivmrf.inference.posterior.measured import rough_counts
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total, take
