@@ -23,8 +23,9 @@ from arviz_stats.base import array_stats
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
-from bayesprivmrf.inference.posterior.choice import draw_posterior
+from bayesprivmrf.inference.posterior.formulation import Run
 from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows
 from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 from bayesprivmrf.model import declare
@@ -91,11 +92,8 @@ def effort_of(formulation: RecordEngine | HyperDirichlet) -> tuple[float, float]
     begin = time.process_time()
     sampled = draw_posterior(
         formulation,
+        Run(draws=300, tune=200, chains=2, seed=1),
         sampler="nutpie",
-        draws=300,
-        tune=200,
-        chains=2,
-        seed=1,
         settings={},
         time_limit=1e-9,
     )

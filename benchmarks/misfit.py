@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference.criticism.noise_misfit import SMALLEST_TAIL
+from bayesprivmrf.inference.criticism.noise_misfit import SMALLEST_MISFIT_TAIL
 from bayesprivmrf.noise import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -214,7 +214,7 @@ def main() -> None:
                         found = family.fit(
                             estimator, family.releases(size, records, scale, rng), **own
                         )
-                        caught.append(found.stats["misfit_tail"] < SMALLEST_TAIL)
+                        caught.append(found.stats["misfit_tail"] < SMALLEST_MISFIT_TAIL)
                     if caught:
                         row = [name, records, scale, estimator.method, wanted, len(caught)]
                         writer.writerow([*row, f"{np.mean(caught):.3f}"])

@@ -23,8 +23,8 @@ from bayesprivmrf.checks import (
     whole_number,
 )
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
+from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
@@ -222,7 +222,7 @@ class CGM(NamedSettings):
         Largest number of EM steps, at least 1.
     stopping
         ``"balance"``: continue while the gain in fit exceeds its price
-        (`bayesprivmrf.inference.criticism.noise_misfit`). ``"none"``: run until `steps`, or until nothing moves. Both
+        (`bayesprivmrf.inference.discrepancy`). ``"none"``: run until `steps`, or until nothing moves. Both
         rules use the release alone.
     acceleration
         Largest factor by which one block of EM steps may multiply the number of steps so far, at least 1. A block is

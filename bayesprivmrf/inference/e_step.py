@@ -43,8 +43,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import by_kernel

@@ -35,8 +35,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import ridge_mode
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray

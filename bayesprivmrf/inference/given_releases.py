@@ -22,7 +22,7 @@ from bayesprivmrf.errors import (
     ModelError,
     warn_caller,
 )
-from bayesprivmrf.inference.criticism.agreement import agreed_total
+from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
 from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification

@@ -22,8 +22,9 @@ from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_shared, without_records
 from bayesprivmrf.inference.given_releases import gather
+from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
-from bayesprivmrf.inference.projection import PROJECTIONS, PooledTables, pool, pseudo_marginals
+from bayesprivmrf.inference.projection import PROJECTIONS, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import (
     exact_transitions,

@@ -1,241 +1,16 @@
-r"""Tables of the cliques from all measurements, and their projections towards marginals.
-
-**Generalized least squares** finds tables that agree on every shared margin and fit noisy answers to queries best.
-
-Consistent tables of N records are :math:`n = n_0 + Jβ`: the uniform ones, plus zero-sum effects of each set of
-variables inside a clique, spread evenly over what each table holds besides (`Effects.margins`). So
-
-.. math:: \hatβ = \arg\min_β \lVert V^{-1/2} (y - A n_0 - A J β) \rVert^2, \qquad
-          \operatorname{cov}(\hat n) = J (J'A'V^{-1}AJ)^+ J',
-
-V being the noise's variances. Effects that no answer determines stay zero: their cells keep the uniform share.
-Answers without noise, and cells that cannot occur, are linear constraints :math:`E J β = e - E n_0`: with a solution
-:math:`β_0` of least norm and a basis Q of the null space of EJ, :math:`β = β_0 + Q γ`, and γ is found as β is above.
-"""
+"""Projections of noisy tables towards marginals: on simplexes, and on tables that agree on every shared margin."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.criticism.agreement import effects_operator
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.model.cliques import consistent_projection
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-
-# Effects up to which the normal equations are formed
-DENSE_LIMIT = 1500
-
-
-# Singular value of the constraints, as a share of the largest, below which they say nothing new
-_HELD = 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PooledTables:
-    r"""Tables of the model's cliques that all measurements give together, and their variances.
-
-    Parameters
-    ----------
-    counts, variances
-        Counts of the model's cells, records, and their variances by the noise alone, records squared; shape (size,).
-    undetermined
-        Cells that the answers do not determine, shape (size,).
-    unseen
-        Changes of the cells that change no answer, which span all such, shape (directions, size); ``None`` where the
-        equations are not formed.
-    """
-
-    counts: FloatArray
-    variances: FloatArray
-    undetermined: np.ndarray
-    unseen: FloatArray | None = None
-
-    def ridges(self, evidence: Evidence) -> FloatArray:
-        r"""Return the ridge of each clique by the error of its noisy marginals, shape (cliques,).
-
-        It is :math:`λ_C = K_C σ_C^2/N^2 + 1/N`. Near a maximum the naive likelihood is
-        :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being their variance :math:`μ_i(1-μ_i) ≈ 1/K_C` for a
-        table of :math:`K_C` cells. The error of a noisy marginal really has variance
-        :math:`v = σ_C^2/N^2 + F/N` (:math:`σ_C^2` of the pooled noise, the mean over the table's cells), so the
-        honest log-likelihood is F/v times the naive one, and a normal prior of variance τ² on each potential,
-        :math:`-θ^2/(2τ^2)`, weighs as a ridge of :math:`\frac{v}{2 τ^2 F}` on the naive scale. With τ² = 1/2 that is
-        the formula above. τ was chosen on 32 simulated releases, where the estimate came within 15 % of the best λ
-        in hindsight (docs/explanation/estimators.md).
-        """
-        sums = np.array(
-            [self.variances[a:b].sum() for a, b in pairwise(evidence.specification.offsets)]
-        )
-        return sums / evidence.total**2 + 1 / evidence.total
-
-
-def least_squares(evidence: Evidence) -> PooledTables:
-    """Return the consistent tables of the model's cliques that fit the evidence best, with N records."""
-    model = evidence.specification
-    effects = Effects.of(model.cardinalities, model.scopes)
-    even = consistent_projection(
-        model.cardinalities, model.scopes, np.zeros(model.size), total=evidence.total
-    )
-    rows, answers, deviations = noisy_rows(evidence)
-    if effects.size <= DENSE_LIMIT:
-        solve = by_equations
-    else:
-        solve = by_products
-    found = solve(effects, rows, answers - rows @ even, deviations)
-    return replace(found, counts=even + found.counts)
-
-
-def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
-    """Return A, y and standard deviations, 0 without noise, of all answers that say something; and of empty cells."""
-    from scipy.sparse import eye_array, vstack
-
-    identity: Any = eye_array(evidence.specification.size, format="csr")
-    zeros = identity[[] if evidence.supported is None else np.flatnonzero(~evidence.supported)]
-    rows: Any = vstack([evidence.rows[evidence.possible], zeros], format="csr")
-    empty = np.zeros(zeros.shape[0])
-    variances = np.append(
-        evidence.spread([law.variance for law in evidence.noise])[evidence.possible], empty
-    )
-    answers = np.append(evidence.noisy_counts[evidence.possible], empty)
-    return rows, answers, np.sqrt(variances)
-
-
-def by_equations(
-    effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray
-) -> PooledTables:
-    """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
-    basis = effects.margins(np.eye(effects.size))
-    first, free, design, left = _unconstrained(rows, basis, wanted, deviations, deviations == 0)
-    values, vectors = np.linalg.eigh(design.T @ design)
-    # with less information, relative to the largest, a direction counts as undetermined
-    is_told = values > 1e-11 * values.max(initial=0.0)
-    root = vectors[:, is_told] / np.sqrt(values[is_told])
-    inverse_root = free @ root
-    beta = first + inverse_root @ (root.T @ (design.T @ left))
-    unseen = (free @ vectors[:, ~is_told]).T @ basis
-    return PooledTables(
-        counts=beta @ basis,
-        variances=np.square(inverse_root.T @ basis).sum(axis=0),
-        undetermined=np.square(unseen).sum(axis=0) > 1e-9 * np.square(basis).sum(axis=0),
-        unseen=unseen,
-    )
-
-
-def noise_residuals(
-    evidence: Evidence, limit: int
-) -> tuple[FloatArray, FloatArray, np.ndarray] | None:
-    r"""Return the residuals of the noisy answers as a linear map of their noise, in standard deviations of the noise.
-
-    With U an orthonormal basis of what consistent tables can answer, among those that give the answers without noise,
-    and of the change with N where that is private: :math:`r = (1 - U U') D^{-1/2} (y - A n_1)`, which is
-    :math:`(1 - U U') D^{-1/2} η` whatever the true tables are.
-
-    Returns
-    -------
-    residuals, weights, seen
-        Shape (answers,); 1 - UU'; and the answers' places in the evidence. None of more than `limit` answers or
-        effects.
-    """
-    model = evidence.specification
-    effects = Effects.of(model.cardinalities, model.scopes)
-    if max(int(evidence.possible.sum()), effects.size) > limit:
-        return None
-    even = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
-    rows, answers, deviations = noisy_rows(evidence)
-    tables = effects.margins(np.eye(effects.size))
-    if evidence.total_standard_error > 0:
-        tables = np.vstack([tables, even])
-    # an answer with a smaller share of the largest deviation counts as exact
-    is_noisy = deviations > 1e-7 * deviations.max(initial=0.0)
-    wanted = answers - evidence.total * (rows @ even)
-    _, _, design, told = _unconstrained(rows, tables, wanted, deviations, ~is_noisy)
-    left, values, _ = np.linalg.svd(design, full_matrices=False)
-    basis = left[:, values > _HELD * values.max(initial=0.0)]
-    weights = np.eye(len(told)) - basis @ basis.T
-    return (
-        weights @ told,
-        weights,
-        np.flatnonzero(evidence.possible)[is_noisy[: int(evidence.possible.sum())]],
-    )
-
-
-def _unconstrained(
-    rows: Any, tables: FloatArray, wanted: FloatArray, deviations: FloatArray, is_exact: np.ndarray
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Solve the constraints, and return least squares in what they leave free.
-
-    Returns
-    -------
-    first, free, design, left
-        The least-norm solution of the answers without noise, and a basis of the null space, shape (d, free); the
-        design matrix of the other answers in that space, and what the solution leaves of them, in their deviations.
-    """
-    held = rows[is_exact] @ tables.T
-    told = wanted[is_exact]
-    size = len(tables)
-    if len(held) > size:  # a smaller system of the same solutions
-        turn, held = np.linalg.qr(held)
-        told = turn.T @ told
-    left, values, right = np.linalg.svd(held)
-    rank = int((values > _HELD * values.max(initial=1.0)).sum())
-    first = right[:rank].T @ ((left.T @ told)[:rank] / values[:rank])
-    free = right[rank:].T
-    noise = deviations[~is_exact]
-    whole = (rows[~is_exact] @ tables.T) / noise[:, np.newaxis]
-    return first, free, whole @ free, wanted[~is_exact] / noise - whole @ first
-
-
-def by_products(
-    effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray
-) -> PooledTables:
-    """Solve least squares by products with the design matrix; variances are estimated from seeded draws.
-
-    The null space is reached by taking off what the constraints' rows span.
-    """
-    from scipy.sparse import diags_array
-    from scipy.sparse.linalg import LinearOperator, lsqr
-
-    is_exact = deviations == 0
-    noise = deviations[~is_exact]
-    held = effects_operator(effects, rows[is_exact])
-
-    def met(answers: FloatArray) -> FloatArray:
-        """Return the effects of least norm that give some answers."""
-        if is_exact.any():
-            return lsqr(held, answers, atol=1e-12, btol=1e-12)[0]
-        return np.zeros(effects.size)
-
-    def freed(beta: FloatArray) -> FloatArray:
-        """Return the part of some effects that changes no answer without noise."""
-        if is_exact.any():
-            return beta - met(held @ beta)
-        return beta
-
-    first = met(wanted[is_exact])
-    scaled: Any = diags_array(1 / noise) @ rows[~is_exact]
-    free: Any = LinearOperator((effects.size,) * 2, matvec=freed, rmatvec=freed, dtype=float)  # pyright: ignore[reportCallIssue]
-    design = effects_operator(effects, scaled.tocsr()) @ free
-    wanted = wanted[~is_exact] / noise - rows[~is_exact] @ effects.margins(first) / noise
-
-    def solved(answers: FloatArray) -> FloatArray:
-        return effects.margins(freed(lsqr(design, answers, atol=1e-10, btol=1e-10)[0]))
-
-    rng = np.random.default_rng(0)
-    # where the equations are not formed, variances are estimated from 30 draws of the noise
-    probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(30)]
-    beta = freed(rng.standard_normal(effects.size))
-    missed = np.abs(solved(design @ beta) - effects.margins(beta))
-    return PooledTables(
-        counts=effects.margins(first) + solved(wanted),
-        variances=np.mean(probes, axis=0),
-        undetermined=missed > 1e-4 * np.abs(effects.margins(beta)).max(initial=0.0),
-    )
-
 
 # ways in which noisy tables become probabilities, by the names that settings take
 PROJECTIONS = ("simplex", "none", "consistent")
@@ -290,8 +65,6 @@ def pseudo_marginals(
     model = evidence.specification
     if pooled is None:
         pooled = pool(evidence)
-    else:
-        pooled = pooled
     if has_own_ridges:
         weights = 1 / pooled.ridges(evidence)
     else:
@@ -316,21 +89,6 @@ def pseudo_marginals(
     elif projection == "consistent":
         target = _dykstra(target, simplexes, consistent)
     return consistent(target)
-
-
-def pool(evidence: Evidence) -> PooledTables:
-    """Average tables of the cliques by the precision of their noise, and fit others by generalized least squares."""
-    model = evidence.specification
-    cliques = set(map(frozenset, evidence.specification.scopes))
-    if evidence.queries is None and cliques.issuperset(map(frozenset, evidence.scopes)):
-        precisions = 1 / np.maximum(
-            evidence.spread([law.variance for law in evidence.noise]), 1e-12
-        )
-        pooled = evidence.scattered(precisions)
-        counts = evidence.scattered(precisions * evidence.noisy_counts) / pooled
-        open_cells = np.zeros(model.size, bool)
-        return PooledTables(counts=counts, variances=1 / pooled, undetermined=open_cells)
-    return least_squares(evidence)
 
 
 def _consistent_with_zeros(

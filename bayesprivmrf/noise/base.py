@@ -269,8 +269,8 @@ def check_kernel(law: NoiseDistribution) -> None:
 
 # Number of standard errors between two numbers beyond which noise does not explain their distance.
 #
-# The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as `SMALLEST_TAIL`
-# of `bayesprivmrf.inference.criticism.verdict`; the tail of a sum is smaller.
+# The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as
+# `SMALLEST_MARGIN_TAIL` of `bayesprivmrf.inference.criticism.verdict`; the tail of a sum is smaller.
 CONTRADICTION = 8.0
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import object_with, probability, require, truth, whole_number
-from bayesprivmrf.inference.posterior.measured import dimension_names
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, panels, share, tidy
 

@@ -12,8 +12,7 @@ from repeats import few
 from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
-from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
+from bayesprivmrf.inference import CGM, NaiveMLE, Status, discrepancy, e_step, gather
 from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics

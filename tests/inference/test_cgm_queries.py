@@ -17,8 +17,7 @@ from scipy.optimize import minimize
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, Status, e_step, gather
-from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
+from bayesprivmrf.inference import CGM, Status, discrepancy, e_step, gather
 from bayesprivmrf.noise.kernels import ABSOLUTE
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics

@@ -6,8 +6,7 @@ from inference.conftest import AWKWARD, simulated_counts, specification
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference import projection as least_squares
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, least_squares
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics

@@ -11,8 +11,15 @@ from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference import projection as least_squares
+from bayesprivmrf.inference import (
+    CGM,
+    LatentCounts,
+    NaiveMLE,
+    NoiseAwareMAP,
+    Status,
+    gather,
+    least_squares,
+)
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics

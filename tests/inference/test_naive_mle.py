@@ -15,7 +15,8 @@ from scipy.optimize import minimize
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, gather
-from bayesprivmrf.inference.projection import pool, project_on_simplex, pseudo_marginals
+from bayesprivmrf.inference.least_squares import pool
+from bayesprivmrf.inference.projection import project_on_simplex, pseudo_marginals
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 

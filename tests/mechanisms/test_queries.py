@@ -28,8 +28,7 @@ from bayesprivmrf.errors import (
     PrivacyError,
     ReleaseFileError,
 )
-from bayesprivmrf.inference import gather
-from bayesprivmrf.inference import projection as least_squares
+from bayesprivmrf.inference import gather, least_squares
 from bayesprivmrf.mechanisms import (
     ExactStatistics,
     GaussianStatistics,

@@ -8,8 +8,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import load_release
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
-from bayesprivmrf.inference import NaiveMLE, gather
-from bayesprivmrf.inference import projection as least_squares
+from bayesprivmrf.inference import NaiveMLE, gather, least_squares
 from bayesprivmrf.privacy import DiscreteGaussian, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

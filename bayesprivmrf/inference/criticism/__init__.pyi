@@ -1,4 +1,3 @@
-from . import noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .noise_misfit import learned_contradictions
 from .verdict import contradictions, disagreement, shared_margins, verdict
@@ -9,7 +8,6 @@ __all__ = [
     "function_marks",
     "learned_contradictions",
     "model_assumptions",
-    "noise_misfit",
     "query_marks",
     "shared_margins",
     "variable_marks",

@@ -48,13 +48,13 @@ from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
 from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
-from bayesprivmrf.inference.projection import noise_residuals
+from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseDistribution
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
-SMALLEST_TAIL = 1e-5
+SMALLEST_MARGIN_TAIL = 1e-5
 # Largest number of answers and of effects for which residuals of answers other than tables are judged
 LARGEST = 400
 # Standard deviations from which a contrast is judged
@@ -154,7 +154,7 @@ def disagreement(evidence: Evidence) -> tuple[float, str] | None:
         return None
     worst = min(range(len(found)), key=lambda place: found[place][1])
     label, tail = found[worst]
-    if tail * len(found) >= SMALLEST_TAIL:
+    if tail * len(found) >= SMALLEST_MARGIN_TAIL:
         return tail, ""
     most = ""
     if worst < len(margins):

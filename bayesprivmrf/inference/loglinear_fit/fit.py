@@ -39,10 +39,10 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, Sampled
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

@@ -16,6 +16,7 @@ from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
@@ -28,7 +29,7 @@ from bayesprivmrf.inference.noise_aware.interval import (
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.inference.projection import pool, pseudo_marginals
+from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import (
     naive_transitions,

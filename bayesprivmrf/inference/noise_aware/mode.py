@@ -38,6 +38,8 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
+from bayesprivmrf.inference.interval_frame import Status
+from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.noise_aware.curvature import (
     DenseCurvature,
     SampledCurvature,
@@ -53,8 +55,7 @@ from bayesprivmrf.inference.noise_aware.objective import (
     Settings,
 )
 from bayesprivmrf.inference.optimize import match_marginals, minimize
-from bayesprivmrf.inference.projection import pool, pseudo_marginals
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.model.tables import FloatArray
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100

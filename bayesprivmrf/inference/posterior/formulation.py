@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.base import Released
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -92,7 +95,54 @@ class Source:
     population: Population
 
 
+class Formulation(Protocol):
+    """Posterior of one evidence, as its results read it: an engine over whole records or relaxed counts."""
+
+    name: ClassVar[str]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the prior, by name."""
+        ...
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Variables on which convergence is judged."""
+        ...
+
+    def model(self) -> pm.Model:
+        """Return the PyMC model."""
+        ...
+
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
+        ...
+
+
 type Sampler = Literal["nutpie", "pymc"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Size and seed of a sampling run.
+
+    Parameters
+    ----------
+    draws
+        Number of draws to keep from each chain.
+    tune
+        Number of tuning draws of each chain, which are discarded.
+    chains
+        Number of chains.
+    seed
+        Seed of all chains together.
+    """
+
+    draws: int
+    tune: int
+    chains: int
+    seed: int
+
 
 # Statistics that both samplers report: ArviZ's and PyMC's names, and those of nutpie
 STATISTICS = {

@@ -7,12 +7,12 @@ import json
 import math
 import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 
@@ -27,25 +27,27 @@ from bayesprivmrf.checks import (
     truth,
 )
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, warn_caller
-from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
 from bayesprivmrf.inference.given_releases import gather
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.inference.posterior.choice import (
-    Choice,
-    Formulation,
-    check_settings,
-    draw_posterior,
-    prior_as_sampled,
+from bayesprivmrf.inference.posterior.alarms import Alarms, raise_alarms
+from bayesprivmrf.inference.posterior.choice import Choice, Engine
+from bayesprivmrf.inference.posterior.formulation import (
+    Clock,
+    Run,
+    Sampler,
+    Source,
 )
-from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
+from bayesprivmrf.inference.posterior.nuts_run import check_settings
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior.results.diagnostics import Diagnosis, diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import build_tree
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.posterior.sampling import draw_posterior, prior_as_sampled
+from bayesprivmrf.inference.posterior.settings import FormulationName, PriorSettings
 from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
 
@@ -58,25 +60,9 @@ NUTPIE_TUNING = 200
 # Tuning draws of PyMC's sampler, and of chains of whole records, which start at one table and have to leave it
 USUAL_TUNING = 500
 
-type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
-
-
-class _WithoutSmoothing(NamedSettings):
-    """Base whose constructor names the remedy for a setting that no longer exists."""
-
-    __slots__ = ()
-
-    def __new__(cls, *given: Any, **settings: Any) -> Self:
-        if "smoothing" in settings:
-            raise ArgumentError(
-                "LatentCounts has no setting `smoothing` anymore, because it changed the likelihood; leave it out, "
-                "and raise `draws` or `maxdepth` in `fit` if sampling is slow."
-            )
-        return super().__new__(cls, *given)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentCounts(_WithoutSmoothing):
+class LatentCounts(NamedSettings):
     r"""Full posterior of a Markov random field given noisy tables, with the true tables as latent variables.
 
     The posterior is
@@ -110,7 +96,7 @@ class LatentCounts(_WithoutSmoothing):
     Raises
     ------
     ArgumentError
-        A setting is outside its range, or no longer exists.
+        A setting is outside its range.
 
     References
     ----------
@@ -231,8 +217,72 @@ class LatentCounts(_WithoutSmoothing):
         clock = Clock()
         check_settings(sampler, draws, tune, chains, settings)
         truth("prior", prior)
+        limit = math.inf
         if time_limit is not None:
             positive_finite("time_limit", time_limit)
+            limit = float(time_limit)
+        evidence = self._gathered(releases, population)
+        is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
+        choice = self._choice(evidence, chains * draws, chains=chains, is_plain=is_plain)
+        engine = choice.formulation()
+        if tune is None:
+            tune = _tuning(sampler, engine)
+        if rng is None:
+            rng = secrets.randbits(32)
+        seeds = generator(rng)
+        seed = int(seeds.integers(2**31 - 1))
+        run = Run(draws=draws, tune=tune, chains=chains, seed=seed)
+        afterwards, replicating, before = seeds.spawn(3)
+        if _is_of_nobody(evidence):
+            sampled, finished = prior_as_sampled(engine, run, afterwards)
+        else:
+            sampled = draw_posterior(
+                engine, run, sampler=sampler, settings=settings, time_limit=limit
+            )
+            finished = engine.finish(sampled.draws, afterwards)
+        alarms = raise_alarms(evidence, finished)
+        other = partial(choice.other, engine)
+        diagnosis = diagnose(sampled, engine.judged, evidence, sampler, finished, other)
+        diagnosis = _with_alarms(diagnosis, alarms, engine)
+        stats = {
+            **diagnosis.numbers,
+            "problems": list(diagnosis.problems),
+            **alarms.numbers,
+            **sampled.stats,
+            "seconds": clock.seconds,
+            "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
+            "formulation": engine.name,
+            **engine.settings,
+            "half_counts_per_record": engine.sparsity,
+            **totals(evidence),
+            "total": float(finished.total.mean()),
+        }
+        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
+        source = Source(estimator=self, releases=given, population=population)
+        tree = build_tree(
+            evidence,
+            engine.settings,
+            finished,
+            sampled,
+            prior=engine.prior_draws(draws, before) if prior else None,
+            rng=replicating,
+            attributes=_attributes(source, evidence, stats, diagnosis.status.value),
+        )
+        _warn(diagnosis, alarms)
+        _return_freed_memory()
+        return Posterior(
+            tree=tree,
+            status=diagnosis.status,
+            stats=stats,
+            _formulation=engine,
+            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
+            _source=source,
+        )
+
+    def _gathered(
+        self, releases: NoisyStatistics | Sequence[NoisyStatistics], population: Population
+    ) -> Evidence:
+        """Return the evidence of the releases, or raise an error if no posterior of it can be sampled."""
         evidence = gather(releases, takes_bounds=True, population=population)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
@@ -242,87 +292,51 @@ class LatentCounts(_WithoutSmoothing):
                 option="use `--method naive-mle`",
             )
         refuse_total_outside(evidence, self.total_range)
-        is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        choice = Choice(
-            asked=self, evidence=evidence, draws=chains * draws, chains=chains, is_plain=is_plain
-        )
-        formulation = choice.formulation()
-        if tune is None:
-            uses_nutpie = sampler == "nutpie" and isinstance(formulation, RelaxedCounts)
-            if uses_nutpie:
-                tune = NUTPIE_TUNING
-            else:
-                tune = USUAL_TUNING
-        if rng is None:
-            rng = secrets.randbits(32)
-        else:
-            rng = rng
-        seeds = generator(rng)
-        seed = int(seeds.integers(2**31 - 1))
-        afterwards, replicating, before = seeds.spawn(3)
-        # a release without variables, or of publicly no records, says nothing: the posterior is the prior
-        is_empty = evidence.total_standard_error == 0 and evidence.estimated_total == 0
-        if is_empty or not evidence.specification.size:
-            sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
-        else:
-            if time_limit is None:
-                limit = math.inf
-            else:
-                limit = float(time_limit)
-            how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-            sampled = draw_posterior(
-                formulation, sampler=sampler, settings=settings, time_limit=limit, **how
-            )
-            finished = formulation.finish(sampled.draws, afterwards)
-        alarms = raise_alarms(evidence, finished)
-        other = partial(choice.other, formulation)
-        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished, other)
-        diagnosis = alarms.added_to(diagnosis)
-        if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
-            diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
-        stats = {
-            **diagnosis.numbers,
-            "problems": list(diagnosis.problems),
-            **alarms.numbers,
-            **sampled.stats,
-            "seconds": clock.seconds,
-            "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
-            "formulation": formulation.name,
-            **formulation.settings,
-            "half_counts_per_record": formulation.sparsity,
-            **totals(evidence),
-            "total": float(finished.total.mean()),
-        }
-        if isinstance(releases, Sequence):
-            given = tuple(releases)
-        else:
-            given = (releases,)
-        source = Source(estimator=self, releases=given, population=population)
-        tree = build_tree(
-            evidence,
-            formulation.settings,
-            finished,
-            sampled,
-            prior=formulation.prior_draws(draws, before) if prior else None,
-            rng=replicating,
-            attributes=_attributes(source, evidence, stats, diagnosis.status.value),
-        )
-        for problem in alarms.of_release:
-            warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
-        others = tuple(each for each in diagnosis.problems if each not in alarms.of_release)
-        warn_of(replace(diagnosis, problems=others))
-        _return_freed_memory()
-        return Posterior(
-            tree=tree,
-            status=diagnosis.status,
-            stats=stats,
-            _formulation=formulation,
-            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
-            _source=source,
-        )
+        return evidence
 
-    def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Formulation:
-        return Choice(asked=self, evidence=evidence, draws=draws, chains=chains).formulation()
+    def _choice(
+        self, evidence: Evidence, draws: int, *, chains: int = 4, is_plain: bool = True
+    ) -> Choice:
+        """Return the facts that determine the engine, given the number of draws of all chains together."""
+        asked = PriorSettings(
+            formulation=self.formulation,
+            concentration=self.concentration,
+            scale=self.scale,
+            total_range=self.total_range,
+        )
+        return Choice(asked=asked, evidence=evidence, draws=draws, chains=chains, is_plain=is_plain)
+
+    def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Engine:
+        return self._choice(evidence, draws, chains=chains).formulation()
+
+
+def _tuning(sampler: Sampler, engine: Engine) -> int:
+    """Return the default number of tuning draws."""
+    if sampler == "nutpie" and isinstance(engine, RelaxedCounts):
+        return NUTPIE_TUNING
+    return USUAL_TUNING
+
+
+def _is_of_nobody(evidence: Evidence) -> bool:
+    """Return True if a release has no variables, or publicly no records, so that the posterior is the prior."""
+    is_empty = evidence.total_standard_error == 0 and evidence.estimated_total == 0
+    return is_empty or not evidence.specification.size
+
+
+def _with_alarms(diagnosis: Diagnosis, alarms: Alarms, engine: Engine) -> Diagnosis:
+    """Return the diagnosis of the sampling together with the alarms, and with the error of the relaxation."""
+    found = alarms.added_to(diagnosis)
+    if found.status is Status.CONVERGED and engine.sparsity > FEW_RECORDS:
+        return replace(found, status=Status.APPROXIMATE)
+    return found
+
+
+def _warn(diagnosis: Diagnosis, alarms: Alarms) -> None:
+    """Warn of contradictions of the release, then of all other problems."""
+    for problem in alarms.of_release:
+        warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
+    others = tuple(each for each in diagnosis.problems if each not in alarms.of_release)
+    warn_of(replace(diagnosis, problems=others))
 
 
 def _return_freed_memory() -> None:
@@ -356,8 +370,8 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
 
 
 def _attributes(
-    source: Source, evidence: Evidence, stats: dict[str, Any], status: str
-) -> dict[str, Any]:
+    source: Source, evidence: Evidence, stats: Mapping[str, Any], status: str
+) -> Mapping[str, str | int]:
     """Return the attributes of the tree's root, which describe a file of it."""
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",

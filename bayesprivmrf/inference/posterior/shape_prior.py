@@ -59,7 +59,7 @@ from scipy.special import gammaln, psi, zeta
 
 from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.forest import JunctionForest
-from bayesprivmrf.inference.posterior.measured import table_name
+from bayesprivmrf.inference.posterior.noisy_tables import table_name
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # α_0 of a short row, prior counts per cell; the module's docstring has the reason

@@ -27,8 +27,8 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import drawn_posterior, finished_of, release_of
+from inference.posterior.engines import Finished
 
 from bayesprivmrf.errors import ConsistencyWarning, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.criticism import shared_margins
-from bayesprivmrf.inference.criticism.alarms import raise_alarms
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
 

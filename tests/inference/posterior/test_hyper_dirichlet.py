@@ -10,7 +10,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
-from inference.posterior.engines import HyperDirichlet
+from inference.posterior.engines import HyperDirichlet, Run, draw_posterior
 from inference.posterior.enumeration import exact_posterior
 from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from repeats import again
@@ -18,7 +18,6 @@ from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.choice import draw_posterior
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -35,11 +34,8 @@ def sampled(formulation, *, draws=2500, chains=4, seed=1):
     settings = {"cores": 2, "progress_bar": False}
     return draw_posterior(
         formulation,
+        Run(draws=draws, tune=500, chains=chains, seed=seed),
         sampler="nutpie",
-        draws=draws,
-        tune=500,
-        chains=chains,
-        seed=seed,
         settings=settings,
     ).draws
 

@@ -28,7 +28,6 @@ def release():
         {"concentration": float("nan")},
         {"scale": 0.0},
         {"scale": float("inf")},
-        {"smoothing": 0.5},  # no longer exists
         {"total_range": (0.0, 10.0)},
         {"total_range": (10.0, 10.0)},
         {"total_range": (1.0, float("inf"))},

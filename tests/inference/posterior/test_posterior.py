@@ -19,7 +19,7 @@ from bayesprivmrf.errors import (
     SamplingWarning,
 )
 from bayesprivmrf.inference import LatentCounts, Posterior, gather, limits_of_draws
-from bayesprivmrf.inference.posterior.measured import dimension_names
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -18,16 +18,15 @@ import pytest
 import xarray as xr
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
-from inference.posterior.engines import HyperDirichlet
+from inference.posterior.engines import Finished, HyperDirichlet, Run, draw_posterior
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior import choice
+from bayesprivmrf.inference.posterior import nuts_run
 from bayesprivmrf.inference.posterior.formulation import (
     STATISTICS,
     Clock,
-    Finished,
     Mixing,
     StepProgress,
 )
@@ -398,23 +397,22 @@ def drawn(release, may_stop=lambda _: False, time_limit=math.inf, draws=100, tun
     """Draws of chains that begin with `draws` and are continued to sixteen times that, unless they may stop."""
     found = nutpie_sampler.sample_with_nutpie(
         formulation_of(release),
-        draws=draws,
-        tune=tune,
-        chains=4,
-        seed=5,
+        Run(draws=draws, tune=tune, chains=4, seed=5),
         settings=settings,
-        lengths=[draws * n for n in (1, 2, 3, 4, 6, 8, 12, 16)],
-        judge=lambda sampled: sampled,
-        may_stop=may_stop,
-        clock=Clock(time_limit),
+        stopping=nutpie_sampler.Stopping(
+            lengths=[draws * n for n in (1, 2, 3, 4, 6, 8, 12, 16)],
+            judge=lambda sampled: sampled,
+            may_stop=may_stop,
+            clock=Clock(time_limit),
+        ),
     )
     assert found is not None
     return found
 
 
 def posterior_drawn(release, draws=100):
-    given = {"draws": draws, "tune": 100, "chains": 4, "seed": 5, "settings": {}}
-    return choice.draw_posterior(formulation_of(release), sampler="nutpie", **given)
+    run = Run(draws=draws, tune=100, chains=4, seed=5)
+    return draw_posterior(formulation_of(release), run, sampler="nutpie", settings={})
 
 
 def test_a_longer_sampling_is_the_shorter_one_gone_on_with(release):
@@ -460,7 +458,7 @@ def test_chains_that_follow_each_other_are_sampled_once(release):
 def test_few_draws_and_what_memory_does_not_hold_are_not_gone_on_with(monkeypatch, release):
     assert posterior_drawn(release, draws=99).stats["steps_between_draws"] == 1
     assert posterior_drawn(release).stats["steps_between_draws"] > 1
-    monkeypatch.setattr(choice, "MEMORY", 1)
+    monkeypatch.setattr(nuts_run, "MEMORY", 1)
     assert posterior_drawn(release).stats["steps_between_draws"] == 1
 
 
@@ -620,8 +618,8 @@ def runs(monkeypatch):
     made = SimpleNamespace(least=HIGHER[0], acceptances=[], interrupted=None)
     real = nutpie_sampler.sample_with_nutpie
 
-    def sample(formulation, *, judge, **how):
-        acceptance = how["settings"]["target_accept"]
+    def sample(formulation, run, *, settings, stopping):
+        acceptance = settings["target_accept"]
         made.acceptances.append(acceptance)
         if acceptance == made.interrupted:
             raise KeyboardInterrupt
@@ -629,11 +627,13 @@ def runs(monkeypatch):
         def judged(sampled):
             lost = np.zeros(sampled.statistics["diverging"].shape, dtype=bool)
             lost[:, ::10] = acceptance < made.least
-            return judge(replace(sampled, statistics={**sampled.statistics, "diverging": lost}))
+            statistics = {**sampled.statistics, "diverging": lost}
+            return stopping.judge(replace(sampled, statistics=statistics))
 
-        return real(formulation, judge=judged, **how)
+        lossy = replace(stopping, judge=judged)
+        return real(formulation, run, settings=settings, stopping=lossy)
 
-    monkeypatch.setattr(choice, "sample_with_nutpie", sample)
+    monkeypatch.setattr(nuts_run, "sample_with_nutpie", sample)
     return made
 
 
@@ -684,7 +684,7 @@ def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(absolute, 
 
 
 def test_smaller_steps_that_take_too_long_leave_what_was_drawn_before(monkeypatch, absolute, runs):
-    monkeypatch.setattr(choice, "_TIMES_AT_MOST", 1e-3)
+    monkeypatch.setattr(nuts_run, "_TIMES_AT_MOST", 1e-3)
     posterior = fit_quickly(absolute)
     assert runs.acceptances[:2] == [USUAL, HIGHER[0]]
     assert posterior.stats["target_accept"] == USUAL

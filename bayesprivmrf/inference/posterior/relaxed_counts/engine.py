@@ -15,13 +15,16 @@ from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.relaxed_counts.density import ACCEPTANCE, Density, NoiseData
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE
 
 if TYPE_CHECKING:
     import pymc as pm
 
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+
+# Mean acceptance probability of NUTS for which Stan and PyMC tune the step size by default
+USUAL_ACCEPTANCE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,11 +52,11 @@ class RelaxedCounts(ABC):
 
     @staticmethod
     @abstractmethod
-    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why the prior does not support the model or the settings, or None."""
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         if evidence.has_bounds or evidence.is_exact.any():
             return ArgumentError(
@@ -120,7 +123,7 @@ class RelaxedCounts(ABC):
         """Mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
         if (self.evidence.kernels[self.evidence.possible] == ABSOLUTE).any():
             return ACCEPTANCE
-        return 0.8
+        return USUAL_ACCEPTANCE
 
     @cached_property
     def _measured(self) -> MeasuredCells:

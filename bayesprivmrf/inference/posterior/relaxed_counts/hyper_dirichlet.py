@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,17 +40,16 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
+from bayesprivmrf.inference.posterior.measured import rough_counts
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed_counts.forest_density import KINDS, visit_forest
 from bayesprivmrf.inference.posterior.relaxed_counts.rows import row_weights_data
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 def is_decomposable(evidence: Evidence) -> bool:
@@ -103,7 +102,7 @@ class HyperDirichlet(RelaxedCounts):
             raise _refusal(_NOT_DECOMPOSABLE)
 
     @staticmethod
-    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
         model = evidence.specification
         if model.shares_transitions:

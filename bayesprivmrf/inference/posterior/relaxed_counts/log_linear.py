@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,17 +27,19 @@ from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
+from bayesprivmrf.inference.posterior.noisy_tables import (
+    dimension_names,
+    scaled_effects,
+    table_name,
+)
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,7 +63,7 @@ class LogLinear(RelaxedCounts):
     _of_whole_numbers: ClassVar[bool] = False
 
     @staticmethod
-    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why normal effects do not support the model or the settings, or None."""
         if evidence.specification.shares_transitions:
             return ModelError(
@@ -83,7 +85,7 @@ class LogLinear(RelaxedCounts):
         )
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         reason = super().refuses(evidence, settings)
         if (

@@ -10,7 +10,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from bayesprivmrf.inference.posterior.formulation import (
     STATISTICS,
     WORK,
     Clock,
+    Run,
     Sampled,
     StepProgress,
 )
@@ -33,66 +34,63 @@ if TYPE_CHECKING:
     import xarray as xr
 
 
-def sample_with_nutpie(
-    formulation: RelaxedCounts,
-    *,
-    draws: int,
-    tune: int,
-    chains: int,
-    seed: int,
-    settings: dict[str, Any],
-    lengths: Sequence[int],
-    judge: Callable[[Sampled], Sampled],
-    may_stop: Callable[[Sampled], bool],
-    clock: Clock,
-    most: float = math.inf,
-) -> Sampled | None:
-    """Draw with nutpie until the chains may stop; the other arguments are those of `draw_posterior`.
-
-    The chains are tuned once, and wait while their draws are judged. The draws therefore depend only on the seed and
-    on the length.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stopping:
+    """Rule by which a run of nutpie stops.
 
     Parameters
     ----------
     lengths
-        Numbers of steps after tuning at which the draws are judged, ascending. From each length `draws` draws are
-        kept, evenly spaced.
+        Numbers of steps after tuning at which the draws are judged, ascending.
     judge, may_stop
         Functions that add the mixing to draws, and that return True if sampling may stop.
     clock
         When its limit has passed, the draws of the last completed length are returned.
     most
         Largest number of operations of the first length; infinite if that length is always completed.
+    """
+
+    lengths: Sequence[int]
+    judge: Callable[[Sampled], Sampled]
+    may_stop: Callable[[Sampled], bool]
+    clock: Clock
+    most: float = math.inf
+
+
+def sample_with_nutpie(
+    formulation: RelaxedCounts, run: Run, *, settings: dict[str, Any], stopping: Stopping
+) -> Sampled | None:
+    """Draw with nutpie until the chains may stop; from each length the draws of the run are kept, evenly spaced.
+
+    The chains are tuned once, and wait while their draws are judged. The draws therefore depend only on the seed and
+    on the length.
 
     Returns
     -------
     Sampled or None
-        None if the first length took more operations than `most`, or the time limit passed before its end.
+        None if the first length took too many operations, or the time limit passed before its end.
 
     Raises
     ------
     ArgumentError
-        nutpie refuses a setting, or `tune` is 0.
+        nutpie refuses a setting, or ``run.tune`` is 0.
     """
     import nutpie
 
-    require(
-        tune >= 1,
-        "tune",
-        "be 1 or more for nutpie",
-        tune,
-        "its step has to be tuned, and 200 is usual",
-    )
+    draws = run.draws
+    tune = run.tune
+    remedy = "its step has to be tuned, and 200 is usual"
+    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, remedy)
     compiling = Clock()
     density = formulation.density
     each = formulation.operations_a_gradient
     model = _nutpie_model(density)
     stats = {"sampler": f"nutpie {nutpie.__version__}", "compile_seconds": compiling.seconds}
     is_shown = settings.pop("progress_bar", None)
-    if settings.setdefault("cores", chains) < chains:
-        lengths = lengths[
-            :1
-        ]  # chains that run one after the other cannot be judged together before the end
+    lengths = stopping.lengths
+    if settings.setdefault("cores", run.chains) < run.chains:
+        # chains that run one after the other cannot be judged together before the end
+        lengths = lengths[:1]
     sampling = Clock()
     found = None
     done = 0
@@ -118,37 +116,42 @@ def sample_with_nutpie(
             | {"sampling_seconds": sampling.seconds, "steps_between_draws": max(made / draws, 1.0)},
             work=each * gradients,
         )
-        return judge(sampled)
+        return stopping.judge(sampled)
 
     with StepProgress(tune + lengths[0], is_shown=is_shown) as bar:
-        run = NutpieRun(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
+        chains = NutpieRun(
+            model, settings, draws=lengths[-1], tune=tune, chains=run.chains, seed=run.seed
+        )
         try:
             for length in lengths:
                 if found is not None:
                     # whether to continue depends on the work, so that draws depend on the seed alone
                     if found.work * (tune + length) > WORK * (tune + done):
                         break
-                    if clock.is_over:
+                    if stopping.clock.is_over:
                         return replace(found, is_late=True)
                     bar.aim(tune + length, "continuing: the chains have not mixed")
                 is_first = found is None
                 done = length
-                limit = most / each if is_first else math.inf
-                must_end = is_first and math.isinf(most)
-                if not run.goes_to(tune + length, clock, bar, most=limit, must_end=must_end):
+                limit = stopping.most / each if is_first else math.inf
+                must_end = is_first and math.isinf(stopping.most)
+                has_come = chains.goes_to(
+                    tune + length, stopping.clock, bar, most=limit, must_end=must_end
+                )
+                if not has_come:
                     if found is None:
                         return None
                     return replace(found, is_late=True)
-                found = read(run.look(), length)
-                if is_first and found.work > most:
+                found = read(chains.look(), length)
+                if is_first and found.work > stopping.most:
                     return None
-                if may_stop(found):
+                if stopping.may_stop(found):
                     break
             return found
         except KeyboardInterrupt:
-            return read(run.end(), is_stopped=True)
+            return read(chains.end(), is_stopped=True)
         finally:
-            run.close()
+            chains.close()
 
 
 def _nutpie_model(density: Density) -> Any:

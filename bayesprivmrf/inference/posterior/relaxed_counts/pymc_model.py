@@ -17,7 +17,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_funcify
 
-from bayesprivmrf.inference.posterior.measured import dimension_names, state_labels, table_name
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     Density,
     NoiseData,

@@ -20,9 +20,9 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning, warn_caller
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
 from bayesprivmrf.inference.posterior.results.convergence import convergence_of
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
 # Largest R-hat of chains that have mixed: the limit of Vehtari et al. (2021)

@@ -20,9 +20,10 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_releases import gather
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import (
@@ -32,7 +33,6 @@ from bayesprivmrf.inference.posterior.results.tree import (
     VERSION,
     checksum_of,
 )
-from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of

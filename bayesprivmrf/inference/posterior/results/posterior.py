@@ -14,7 +14,6 @@ from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.asked import asked_of, coverage
-from bayesprivmrf.inference.criticism.alarms import predictive_check
 from bayesprivmrf.inference.criticism.assumptions import (
     function_marks,
     model_assumptions,
@@ -22,11 +21,12 @@ from bayesprivmrf.inference.criticism.assumptions import (
 )
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
-from bayesprivmrf.inference.posterior.formulation import Source
+from bayesprivmrf.inference.posterior.formulation import Formulation, Source
 from bayesprivmrf.inference.posterior.results import quantities
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
+from bayesprivmrf.inference.posterior.results.predictive import predictive_check
 from bayesprivmrf.inference.posterior.results.quantities import PosteriorSummary, Quantity
-from bayesprivmrf.inference.posterior.results.tree import save_posterior
+from bayesprivmrf.inference.posterior.results.tree import FitRecord, save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Given, Label, Variable, conditions
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
-
-    from bayesprivmrf.inference.posterior.choice import Formulation
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -316,7 +314,9 @@ class Posterior(Card):
             Status and problems, number of records N (with an interval if it is private), formulation and settings,
             scalar parameters of the prior, and diagnostics. It is displayed as a card.
         """
-        return quantities.summary_of(self, coverage(prob))
+        parameters = self.tree["posterior"].to_dataset()
+        name = self._formulation.name
+        return quantities.summary_of(self._draws, parameters, self.stats, name, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Return the edges of the graph, ordered by the probability that they are stronger than a threshold.
@@ -408,7 +408,13 @@ class Posterior(Card):
         ReleaseFileError
             A release cannot be saved.
         """
-        save_posterior(self, path)
+        record = FitRecord(
+            source=self._source,
+            formulation=self._formulation.name.lower(),
+            status=self.status.value,
+            stats=self.stats,
+        )
+        save_posterior(path, self.tree, self._draws.finished, record)
 
     def _facts(self) -> list[tuple[str, str]]:
         if "problems" in self.stats:

@@ -45,7 +45,7 @@ from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.limits import Bounds, ChainFunction, Ends, limits_of_draws
-from bayesprivmrf.inference.posterior.measured import has_zeros
+from bayesprivmrf.inference.posterior.noisy_tables import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
 from bayesprivmrf.inference.solution import Solution
@@ -57,8 +57,6 @@ from bayesprivmrf.model.tables import FloatArray, free_names, parent
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-
-    from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
 # Largest sensitivity s of a quantity that the prior does not decide; the module's docstring defines it
 LARGEST_SENSITIVITY = 1.0
@@ -375,13 +373,21 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
-    """Return the summary that `Posterior.summary` describes."""
-    draws = posterior._draws
-    stats = posterior.stats
+def summary_of(
+    draws: Draws, parameters: xr.Dataset, stats: Mapping[str, Any], formulation: str, prob: float
+) -> PosteriorSummary:
+    """Return the summary that `Posterior.summary` describes.
+
+    Parameters
+    ----------
+    draws, stats, formulation
+        The draws, the numbers of the fit, and the name of the formulation.
+    parameters
+        Group `posterior` of the tree: tables, and scalar parameters of the prior.
+    """
     # mean and interval of every scalar parameter: N, and learned parameters of the prior
     found: dict[str, dict[str, float]] = {}
-    for name, array in posterior.tree["posterior"].data_vars.items():
+    for name, array in parameters.data_vars.items():
         if "[" in str(name):  # a table
             continue
         numbers = interval_of_draws(array.values, prob)
@@ -409,7 +415,7 @@ def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
             "problems": list(stats.get("problems", ())),
             "prob": prob,
             "records": found.pop("total", None) or float(draws.finished.total.mean()),
-            "formulation": posterior._formulation.name,
+            "formulation": formulation,
             **found,
             "chains": chains,
             "draws": number,

@@ -14,7 +14,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +24,8 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
-from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
-from bayesprivmrf.inference.posterior.measured import (
+from bayesprivmrf.inference.posterior.formulation import Finished, Sampled, Source
+from bayesprivmrf.inference.posterior.noisy_tables import (
     dimension_names,
     has_zeros,
     log_likelihoods,
@@ -42,8 +42,6 @@ from bayesprivmrf.model.ties import coordinates_of
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
 # Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
@@ -226,7 +224,31 @@ def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
     return dataset
 
 
-def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FitRecord:
+    """Facts about a fit that a file of its posterior keeps.
+
+    Parameters
+    ----------
+    source
+        Estimator and releases.
+    formulation
+        Name of the formulation that was sampled, in lower case.
+    status
+        Status of the fit.
+    stats
+        Numbers of the fit.
+    """
+
+    source: Source
+    formulation: str
+    status: str
+    stats: Mapping[str, Any]
+
+
+def save_posterior(
+    path: str | os.PathLike[str], tree: xr.DataTree, finished: Finished, record: FitRecord
+) -> None:
     """Write the groups of a posterior, its draws, its estimator and its releases to a netCDF file.
 
     Raises
@@ -238,8 +260,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """
     import xarray as xr
 
-    finished = posterior._draws.finished
-    source = posterior._source
+    source = record.source
     own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
     own |= {
         f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()
@@ -255,11 +276,11 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
         "releases": len(source.releases),
         "population": source.population,
         "estimator": asdict(source.estimator),
-        "formulation": posterior._formulation.name.lower(),
-        "status": posterior.status.value,
-        "stats": dict(posterior.stats),
+        "formulation": record.formulation,
+        "status": record.status,
+        "stats": dict(record.stats),
     }
-    tree = posterior.tree.copy()
+    tree = tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -14,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import WORK, Clock, StepProgress
+from bayesprivmrf.inference.posterior.formulation import WORK, Clock, Run, Sampled, StepProgress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
@@ -225,22 +224,40 @@ class RecordChain:
         return stored
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Progress:
+    """Limits of a sampling by chains of whole records, and its progress bar.
+
+    Parameters
+    ----------
+    clock
+        When its limit has passed, the chains are not continued.
+    operations
+        Operations of one sweep of all chains.
+    cores
+        Largest number of chains that run at once; None for that of the machine.
+    is_shown
+        Whether the progress bar is shown; None shows it where people look.
+    """
+
+    clock: Clock
+    operations: float
+    cores: int | None = None
+    is_shown: bool | None = None
+
+
 def sample_chains(
     states: list[RecordChain],
     judged_of: Callable[[Kept], list[np.ndarray]],
-    *,
-    draws: int,
-    tune: int,
-    operations: float,
-    time_limit: float = math.inf,
-    cores: int | None = None,
-    progress_bar: bool | None = None,
-) -> tuple[Kept, dict[str, Any]]:
+    run: Run,
+    progress: Progress,
+) -> Sampled:
     """Sweep until the chains have mixed, or the work reaches `WORK`.
 
-    Each chain stores `draws` draws. While the chains have not mixed, every second draw is dropped, and the chains
-    continue with twice as many sweeps between draws. When the time limit has passed, the sweeps since the last such
-    decision are dropped, so that the draws depend only on the seed and the number of decisions.
+    Each chain stores ``run.draws`` draws after ``run.tune`` sweeps. While the chains have not mixed, every second
+    draw is dropped, and the chains continue with twice as many sweeps between draws. When the time limit has passed,
+    the sweeps since the last such decision are dropped, so that the draws depend only on the seed and the number of
+    decisions.
 
     Parameters
     ----------
@@ -248,25 +265,22 @@ def sample_chains(
         The chains at their start.
     judged_of
         Function that returns the draws of a chain by which mixing is judged.
-    draws, tune
-        Number of draws to keep per chain, and of sweeps before them.
-    operations
-        Operations of one sweep of all chains.
-    time_limit
-        Seconds after which the chains are not continued.
 
     Returns
     -------
-    tuple
-        The draws by name, shape (chain, draw, ...), and other arguments of `Sampled`.
+    Sampled
+        The stored draws by name, shape (chain, draw, ...), without statistics.
     """
-    clock = Clock(time_limit)
+    clock = progress.clock
+    draws = run.draws
+    tune = run.tune
+    workers_at_most = progress.cores or os.cpu_count() or 1
     chains = len(states)
     thin = 1
     kept = [state.run(0, 1) for state in states]
     with (
-        ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
-        StepProgress(tune + draws, is_shown=progress_bar) as bar,
+        ThreadPoolExecutor(min(chains, workers_at_most)) as workers,
+        StepProgress(tune + draws, is_shown=progress.is_shown) as bar,
     ):
         _, stopped = _together(workers, states, tune, 1, bar, Clock())
         for state in states:
@@ -288,7 +302,9 @@ def sample_chains(
                 for old, one in zip(kept, new, strict=True)
             ]
             judged = [np.stack(values) for values in zip(*map(judged_of, kept), strict=True)]
-            is_over = stopped or thin >= LONGEST or operations * (tune + 2 * thin * draws) > WORK
+            is_over = (
+                stopped or thin >= LONGEST or progress.operations * (tune + 2 * thin * draws) > WORK
+            )
             if draws < SMALLEST_ESS or is_over or is_mixed(mixing_of(judged), chains):
                 break
             if clock.is_over:
@@ -300,15 +316,17 @@ def sample_chains(
             bar.aim(tune + thin * draws, "continuing: the chains have not mixed")
     shortest = min(len(one["total"]) for one in kept)
     values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
-    return values, {
-        "is_interrupted": shortest < draws,
-        "is_late": is_late,
-        "stats": {
+    return Sampled(
+        draws=values,
+        statistics={},
+        is_interrupted=shortest < draws,
+        is_late=is_late,
+        stats={
             "sampler": "exact",
             "steps_between_draws": thin,
             "sampling_seconds": clock.seconds,
         },
-    }
+    )
 
 
 def _together(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.whole_records.bounds import grouped
 from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.whole_records.effect_moves import advance_effects
@@ -34,9 +35,6 @@ from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
-
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -53,7 +51,7 @@ class NormalEffects(RecordEngine):
     scale: float | None = None
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why normal effects do not support the model or the settings, or None."""
         return LogLinear.refuses_prior(evidence, settings)
 

@@ -23,10 +23,13 @@ import numpy as np
 
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.forest import JunctionForest
-from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
-from bayesprivmrf.inference.posterior.measured import MeasuredCells, log_likelihoods
+from bayesprivmrf.inference.posterior.formulation import Clock, Finished, Run, Sampled
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.inference.posterior.noisy_tables import log_likelihoods
 from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.whole_records.births import FAR
 from bayesprivmrf.inference.posterior.whole_records.bounds import CONTRADICTION, noiseless_numbers
@@ -34,6 +37,7 @@ from bayesprivmrf.inference.posterior.whole_records.chains import (
     MOVES,
     ChainState,
     Kept,
+    Progress,
     RecordChain,
     RecordData,
     record_data,
@@ -41,13 +45,10 @@ from bayesprivmrf.inference.posterior.whole_records.chains import (
 )
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import advance
-from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
-
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,7 +82,7 @@ class RecordEngine(ABC):
 
     @classmethod
     @abstractmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
 
     @cached_property
@@ -285,22 +286,28 @@ class RecordEngine(ABC):
             wanted=wanted,
         )
 
-    def sample(self, *, chains: int, seed: int, **how: Any) -> Sampled:
-        """Sweep until the chains have mixed; the other arguments are those of `sample_chains`."""
-        seeds = np.random.SeedSequence(seed).spawn(chains)
+    def sample(
+        self, run: Run, *, time_limit: float, cores: int | None, progress_bar: bool | None
+    ) -> Sampled:
+        """Sweep until the chains have mixed; the arguments are those of `sample_chains`."""
+        seeds = np.random.SeedSequence(run.seed).spawn(run.chains)
         states = [self.chain(np.random.default_rng(child)) for child in seeds]
 
         def judged_of(kept: Kept) -> list[np.ndarray]:
             draws = self.read(kept)
             return [draws[name] for name in self.judged]
 
-        values, found = sample_chains(
-            states, judged_of, operations=chains * self.operations_a_sweep, **how
+        progress = Progress(
+            clock=Clock(time_limit),
+            operations=run.chains * self.operations_a_sweep,
+            cores=cores,
+            is_shown=progress_bar,
         )
-        values = self.read(values)
+        found = sample_chains(states, judged_of, run, progress)
+        values = self.read(dict(found.draws))
         densities = log_likelihoods(self.evidence, self.all_cells(values["counts"])).values()
         lp = sum(densities, np.zeros(values["total"].shape))
-        return Sampled(draws=values, statistics={"lp": lp}, **found)
+        return replace(found, draws=values, statistics={"lp": lp})
 
     def read(self, kept: Kept) -> Kept:
         """Return stored draws with the counts of the model's possible cells, and what else is judged."""
@@ -322,7 +329,7 @@ class Rows(RecordEngine):
     gain: ClassVar[float] = 1.0
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
         return HyperDirichlet.refuses_prior(evidence, settings)
 

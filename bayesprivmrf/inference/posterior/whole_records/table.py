@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -356,3 +356,18 @@ class TableEngine(Rows):
             return NestedSums(self.forest.cells.size, sums)
         except CrossingError:
             return None
+
+
+def engine_of_rows(**parameters: Any) -> Rows:
+    """Return the engine of Dirichlet rows over whole records; the parameters are those of `Rows`.
+
+    With one clique it is the engine of a single table, unless bounds cross, so that its moves would not reach every
+    table.
+    """
+    rows = Rows(**parameters)
+    if len(rows.evidence.specification.scopes) != 1:
+        return rows
+    table = TableEngine(**parameters)
+    if table.bounds is None:
+        return rows
+    return table

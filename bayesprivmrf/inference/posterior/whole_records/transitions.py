@@ -24,7 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -40,7 +40,9 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
+from bayesprivmrf.inference.posterior.measured import rough_counts
+from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
+from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total, take
 from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
@@ -50,9 +52,6 @@ from bayesprivmrf.inference.posterior.whole_records.moves import move_records, s
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 class SharedData(NamedTuple):
@@ -238,7 +237,7 @@ class SharedTransitions(Rows):
     is_listed: ClassVar[bool] = False
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why shared Dirichlet rows do not support the settings, or None."""
         if settings.scale is None:
             return None

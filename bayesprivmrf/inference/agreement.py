@@ -21,8 +21,12 @@ from bayesprivmrf.model.tables import FloatArray
 
 # Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding
 _ROUNDING = 1e-6
-
-
+# Largest number of effects and of answers that are solved as one dense matrix
+_MOST_DENSE = 1500
+# Singular value, as a share of the largest, below which a direction is not determined
+_RANK = 1e-10
+# Tolerance of a least-norm solution where the system is not formed
+_TIGHT = 1e-12
 # Absolute size of a product of contrasts below which it is a rounding error of 0
 _NOTHING = 1e-12
 
@@ -93,8 +97,7 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
     """Return the matrix of the equations, or its products if it is large, with a column for N if N is free."""
     from scipy.sparse.linalg import LinearOperator
 
-    # small systems are solved as one dense matrix
-    if max(effects.size, rows.shape[0]) <= 1500:
+    if max(effects.size, rows.shape[0]) <= _MOST_DENSE:
         design = clean(rows @ effects.margins(np.eye(effects.size)).T)
         if is_free:
             return np.column_stack([design, share])
@@ -136,5 +139,5 @@ def _solved(design: Any, wanted: FloatArray) -> FloatArray:
     from scipy.sparse.linalg import lsqr
 
     if isinstance(design, np.ndarray):
-        return np.linalg.lstsq(design, wanted, rcond=1e-10)[0]
-    return lsqr(design, wanted, atol=1e-12, btol=1e-12)[0]
+        return np.linalg.lstsq(design, wanted, rcond=_RANK)[0]
+    return lsqr(design, wanted, atol=_TIGHT, btol=_TIGHT)[0]

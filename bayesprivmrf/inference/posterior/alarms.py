@@ -30,27 +30,11 @@ discrepancy between parameters and their prior, which has mean 0 and variance 1 
   twenty cells, because one rare cell then gives T a long tail. None is raised where the strength was learned, which
   corrects what this check finds: sticky chains contradict the learned prior's shape, and their intervals still cover.
 
-**The posterior predictive check** of released tables, which allows for their noise, answers two questions about each.
-
-*Is the table as far from its latent counts as its noise explains?* The discrepancy is
-:math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
-the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
-follow the release under any model, so that this question does not test the model.
-
-*Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
-``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
-whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
-for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
-so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
-restricted model.
-
 References
 ----------
 Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
 Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
 Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
-Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
-Statistica Sinica 6, 733-807.
 """
 
 from __future__ import annotations
@@ -58,34 +42,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
 from bayesprivmrf.inference.criticism.verdict import contradictions
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.measured import (
-    is_noisy,
-    noisy_table,
-    possible_cells,
-    table_labels,
-    whole_counts,
-)
+from bayesprivmrf.inference.posterior.noisy_tables import is_noisy
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import (
     LARGEST_SENSITIVITY,
     prior_sensitivity,
 )
-from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 # Standard normal score beyond which posterior and release contradict each other
 LARGEST_SCORE = 3.3
@@ -276,57 +248,3 @@ def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
         size = math.inf
     own = max(1 - variance, floor) + (variance / size if math.isfinite(size) else 0.0)
     return float(discrepancy.mean()) / math.sqrt(own)
-
-
-def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
-    r"""Compare each released table with its latent counts, and with the prediction of the model.
-
-    The prediction is compared by Pearson's :math:`\sum_i (y_i - m_i)^2 / v_i`: m = N A μ is the mean of a draw of
-    the parameters, and v the variance of the noise and of a count of that mean. Its replicates are sums over *new*
-    people, drawn from the same parameters, with new noise.
-    """
-    import pandas as pd
-
-    model = evidence.specification
-    finished = draws.finished
-    positions = [place for place in range(len(evidence.noise)) if is_noisy(evidence, place)]
-    is_absolute = [evidence.noise[place].kernel == "absolute" for place in positions]
-    # with 400 draws the standard error of a p-value is at most 0.025
-    found = []
-    pairs = list(draws.pairs(400))
-    for chain, draw in pairs:
-        total = round(float(finished.total[chain, draw]))
-        latent = evidence.answers(finished.counts[chain, draw])
-        mean = evidence.answers(total * finished.marginals[chain, draw])
-        potentials = draws.potentials(chain, draw)
-        counts = draw_tables(model.cardinalities, model.scopes, potentials, total, rng)
-        new = evidence.answers(counts.astype(float))
-        for position, is_laplace in zip(positions, is_absolute, strict=True):
-            law = evidence.noise[position]
-            mask = possible_cells(evidence, position)
-            released = noisy_table(evidence, position)[mask]
-            center = mean[position][mask]
-            held, people = (
-                whole_counts(evidence, position, each[position])[mask] for each in (latent, new)
-            )
-            noise = law.draw(center.shape, rng)
-            again = people + law.draw(center.shape, rng)
-            variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
-            power = 1 if is_laplace else 2
-            found += [
-                (np.abs(each / law.scale) ** power).sum() for each in (released - held, noise)
-            ]
-            found += [((each - center) ** 2 / variance).sum() for each in (released, again)]
-    # by table, draw, question, and whether it is of the release or of a replicate
-    distances = np.array(found).reshape(len(pairs), len(positions), 2, 2).swapaxes(0, 1)
-    p_values = (distances[..., 1] >= distances[..., 0]).mean(axis=1)
-    labels = table_labels(evidence)
-    frame = pd.DataFrame(index=pd.Index([labels[position] for position in positions], name="table"))
-    frame["discrepancy"] = [
-        "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2" for is_laplace in is_absolute
-    ]
-    for question, prefix in enumerate(("", "model_")):
-        frame[f"{prefix}realised"] = distances[:, :, question, 0].mean(axis=1)
-        frame[f"{prefix}replicated"] = distances[:, :, question, 1].mean(axis=1)
-        frame[f"{prefix}p_value"] = p_values[:, question]
-    return frame
