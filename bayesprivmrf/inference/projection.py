@@ -29,7 +29,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 # Effects up to which the normal equations are formed
-DENSE_LIMIT = 1500
+_MOST_FORMED = 1500
 
 
 # Singular value of the constraints, as a share of the largest, below which they say nothing new
@@ -82,7 +82,7 @@ def least_squares(evidence: Evidence) -> PooledTables:
         model.cardinalities, model.scopes, np.zeros(model.size), total=evidence.total
     )
     rows, answers, deviations = noisy_rows(evidence)
-    if effects.size <= DENSE_LIMIT:
+    if effects.size <= _MOST_FORMED:
         solve = by_equations
     else:
         solve = by_products

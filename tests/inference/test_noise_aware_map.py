@@ -17,9 +17,8 @@ from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
+from bayesprivmrf.inference.loglinear_fit import DenseCurvature, EffectsPrior, scale_prior
 from bayesprivmrf.inference.noise_aware import (
-    DenseCurvature,
-    EffectsPrior,
     Expansion,
     NoiseLikelihood,
     Objective,
@@ -29,7 +28,6 @@ from bayesprivmrf.inference.noise_aware import (
     noise_aware_mode,
 )
 from bayesprivmrf.inference.noise_aware import interval as interval_module
-from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import Search
@@ -446,7 +444,7 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
 
 def test_products_alone_lead_to_the_dense_estimate(noisy, monkeypatch):
     dense = NoiseAwareMAP().fit(noisy.release)
-    monkeypatch.setattr(objective_module, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(scale_prior, "DENSE_LIMIT", 1)
     sampled = NoiseAwareMAP().fit(noisy.release)
     assert sampled.status is Status.CONVERGED
     np.testing.assert_allclose(sampled.marginals.flat, dense.marginals.flat, atol=0.01)

@@ -31,10 +31,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.inference.loglinear_fit.fit import PairFit
 from bayesprivmrf.inference.loglinear_fit.moments import Inference, moments_of
 from bayesprivmrf.inference.loglinear_fit.sampled import Sampled
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

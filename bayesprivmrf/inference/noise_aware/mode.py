@@ -38,20 +38,11 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.noise_aware.curvature import (
-    DenseCurvature,
-    SampledCurvature,
-    warn_if_slow,
-    weighted_square,
-)
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
+from bayesprivmrf.inference.loglinear_fit.scale_prior import SETTLED_SCALE, EffectsPrior
+from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
-from bayesprivmrf.inference.noise_aware.objective import (
-    SETTLED_SCALE,
-    EffectsPrior,
-    Expansion,
-    Objective,
-    Settings,
-)
+from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective, Settings
 from bayesprivmrf.inference.optimize import match_marginals, minimize
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status

@@ -14,7 +14,7 @@ import numpy as np
 
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
+from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model import Domain

@@ -23,7 +23,7 @@ import numpy as np
 from bayesprivmrf.checks import file_path
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
+from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
