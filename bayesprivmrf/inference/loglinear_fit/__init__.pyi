@@ -8,10 +8,12 @@ from .moments import (
     Moments,
     Product,
     margin,
+    moments_by,
     moments_of,
 )
-from .reweighted import needs_reweighting, reweighted_fit
-from .sampled import NOTHING_FIXED, Fixed, Sampled, Scope, features_of
+from .priors import FixedPrior, Prior
+from .reweighted import NoisyMeans, needs_reweighting, reweighted_fit
+from .sampled import NOTHING_FIXED, Fixed, GibbsMoments, Scope, features_of
 from .scale_prior import (
     LOCATION,
     SPREAD_BETWEEN_EFFECTS,
@@ -32,18 +34,22 @@ __all__ = [
     "Eliminated",
     "ExactMoments",
     "Fixed",
+    "FixedPrior",
+    "GibbsMoments",
     "Inference",
     "Listed",
     "Moments",
+    "NoisyMeans",
     "PairFit",
+    "Prior",
     "Product",
-    "Sampled",
     "Scope",
     "closed_form",
     "features_of",
     "fit_means",
     "is_narrow",
     "margin",
+    "moments_by",
     "moments_of",
     "needs_reweighting",
     "reweighted_fit",
