@@ -23,14 +23,15 @@ from bayesprivmrf.inference.noise_aware import (
     NoiseLikelihood,
     Objective,
     SampledCurvature,
+    Search,
     Settings,
     curvature,
     noise_aware_mode,
+    schedule_of,
 )
 from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
-from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects, declare
 from bayesprivmrf.noise import kernels
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
@@ -438,7 +439,7 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
     whole = noise_aware_mode(evidence)
     search = Search(evidence, Settings())
     start = np.append(search.means.effects.coordinates(potentials), np.log(evidence.total))
-    informed = search.settle(start, whole.log_scales, is_learning=False)
+    informed = search.settle(start, whole.log_scales, schedule_of(25, learns=False))
     assert whole.log_evidence > informed.log_evidence - 10
 
 

@@ -344,4 +344,4 @@ def _status_of[P: Prior](
 
 
 # The renewal by which the end of a search is judged: all weights are those of the estimate
-_AT_THE_END = Turn(0, Phase(rounds=1), 1)
+_AT_THE_END = Turn(1, Phase(rounds=1))

@@ -63,8 +63,8 @@ class Phase:
         Share of a step that is taken.
     share_back
         Share of a step that turns back, against the direction of the last one.
-    undamped
-        Renewals that count in full; those after them count as 1/2, 1/3, ..., which ends a cycle between the estimate
+    damped_after
+        Number of the round after which renewals count as 1, 1/2, 1/3, ..., which ends a cycle between the estimate
         and its weights. None if all count in full.
     """
 
@@ -77,7 +77,7 @@ class Phase:
     halves: bool = False
     share: float = 1.0
     share_back: float = 1.0
-    undamped: int | None = None
+    damped_after: int | None = None
 
 
 type Schedule = tuple[Phase, ...]
@@ -85,18 +85,17 @@ type Schedule = tuple[Phase, ...]
 
 
 class Turn(NamedTuple):
-    """A round of a search: its number among all, and within its phase, from 1."""
+    """A round of a search: its number, from 1, and its phase."""
 
     number: int
     phase: Phase
-    within: int
 
     @property
     def renewal_share(self) -> float:
         """Share by which this round's renewal replaces the weights of the last round."""
-        if self.phase.undamped is None:
+        if self.phase.damped_after is None:
             return 1.0
-        return 1 / max(self.within - self.phase.undamped, 1)
+        return 1 / max(self.number - self.phase.damped_after, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +246,6 @@ def search[W: Weighted](
 def _turns(schedule: Sequence[Phase], number: int) -> Iterator[Turn]:
     """Yield the rounds of a schedule, counted on from a number."""
     for phase in schedule:
-        for within in range(1, phase.rounds + 1):
+        for _ in range(phase.rounds):
             number += 1
-            yield Turn(number, phase, within)
+            yield Turn(number, phase)

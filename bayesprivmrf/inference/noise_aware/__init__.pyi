@@ -2,7 +2,7 @@ from .curvature import SampledCurvature
 from .estimator import NoiseAwareMAP
 from .interval import answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
-from .mode import Settings, noise_aware_mode
+from .mode import Search, Settings, noise_aware_mode, schedule_of
 from .objective import Expansion, Objective
 
 __all__ = [
@@ -11,8 +11,10 @@ __all__ = [
     "NoiseLikelihood",
     "Objective",
     "SampledCurvature",
+    "Search",
     "Settings",
     "answers_per_record",
     "noise_aware_mode",
+    "schedule_of",
     "standard_errors",
 ]

@@ -11,11 +11,40 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
-from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior, learned_scales
+from bayesprivmrf.inference.loglinear_fit.curvature import (
+    DenseCurvature,
+    weighted_square,
+    whitened_minimum,
+)
+from bayesprivmrf.inference.loglinear_fit.scale_prior import (
+    SETTLED_SCALE,
+    EffectsPrior,
+    learned_scales,
+)
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
+
+# Variance of a count's fraction, records squared: it keeps an empty cell from being certain
+_FRACTION = 1 / 12
+
+# Largest number of quasi-Newton steps of a round: where the curvature is formed, and where it is known by products
+_STEPS = 60
+_STEPS_BY_PRODUCTS = 400
+
+# Gradient at which a round ends, by coordinates in posterior standard deviations
+_GRADIENT = 1e-2
+
+# Times that widths and curvature are computed from each other at the first point, and at later ones
+_FIRST_RENEWALS = 3
+_LATER_RENEWALS = 2
+
+# Least curvature of a cell's expected loss, wherever its kink lies, in units of its Fisher information
+_LEAST_CURVATURE = 0.02
+
+# A round by itself, whose renewal counts in full
+_ALONE = Turn(1, Phase(rounds=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +111,7 @@ class Objective:
 
     def variance(self, linearized: Linearized) -> FloatArray:
         """Return the variance of each count around its mean, noise left out, records squared."""
-        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
-        variance = np.full(len(linearized.mean), 1 / 12)
+        variance = np.full(len(linearized.mean), _FRACTION)
         if linearized.unexplained is None:
             return variance
         return variance + np.maximum(np.diag(linearized.unexplained), 0.0)
@@ -103,34 +131,98 @@ class Objective:
 
 
 class Expansion:
-    """Curvature and widths at a point, consistent with each other."""
+    """Curvature and widths at a point, consistent with each other: the weights of one round of a search.
+
+    Parameters
+    ----------
+    objective
+        The objective.
+    point
+        (β, log N), shape (d + 1,).
+    log_scales
+        log τ before this renewal, shape (scales,).
+    last
+        The last round, whose widths are the first ones here; None in the first round.
+    turn
+        The present round; its phase says whether scales are learned, and how much the renewal counts.
+
+    Attributes
+    ----------
+    log_scales
+        log τ, with what the evidence of the expansion says, shape (scales,).
+    variance, width
+        Of each count around its mean, and the standard deviation of that mean, shape (cells,).
+    curvature
+        Curvature of the objective.
+    has_settled
+        Whether the last descent and this renewal changed hardly anything.
+    """
 
     def __init__(
         self,
         objective: Objective,
         point: FloatArray,
         log_scales: FloatArray,
-        width: FloatArray | None,
-        *,
-        share: float = 1.0,
+        last: Last[Expansion] | None = None,
+        turn: Turn = _ALONE,
     ) -> None:
         self._objective = objective
         self._point = point
-        self._share = share
+        self._share = turn.renewal_share
         self._linearized = objective.means.at(point, holds_total=True)
-        self.variance = objective.variance(self._linearized)
+        self._jacobian: FloatArray | None = None
         if objective.is_dense:
             self._jacobian = objective.means.jacobian(self._linearized)
-        else:
-            self._jacobian = None
-        self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
+        self.log_scales = log_scales
+        self.variance = objective.variance(self._linearized)
+        self.width: FloatArray = np.zeros(len(self.variance))
         self.curvature: DenseCurvature | SampledCurvature
-        # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
-        # widths and curvature are computed from each other three times at the first point, twice later
-        for _ in range(3 if width is None else 2):
-            self._renew(log_scales)
+        self.has_settled = False
+        if last is None:
+            self._agree(_FIRST_RENEWALS)
+            return
+        self.width = last.weighted.width
+        self._agree(_LATER_RENEWALS)
+        if turn.phase.learns:
+            self.log_scales = self._learned()
+            self._agree(1)
+        change = np.abs(self.log_scales - log_scales).max(initial=0.0)
+        is_still = last.descent.moved <= objective.settings.tolerance
+        self.has_settled = bool(is_still and change <= SETTLED_SCALE)
 
-    def _renew(self, log_scales: FloatArray) -> None:
+    def minimum(self) -> Descent:
+        """Return the least of the objective with these variances, widths and scales held."""
+        objective = self._objective
+
+        def penalised(point: FloatArray) -> tuple[float, FloatArray]:
+            return objective.penalised(point, self.log_scales, self.variance, self.width)
+
+        point, optimum = whitened_minimum(
+            penalised,
+            self._point,
+            self.curvature,
+            gradient_tolerance=_GRADIENT,
+            iterations=_STEPS if objective.is_dense else _STEPS_BY_PRODUCTS,
+        )
+        moved = float(np.sqrt(np.mean(optimum.point**2)))
+        return Descent(point=point, moved=moved, status=optimum.status)
+
+    def descended(self, turn: Turn) -> Descent:
+        """Return the least of the objective, and move the multipliers of the answers without noise."""
+        found = self.minimum()
+        self._objective.hold(found.point)
+        return found
+
+    def _agree(self, times: int) -> None:
+        """Compute the curvature from the widths, and the widths from the curvature, so that they agree."""
+        for _ in range(times):
+            self.curvature, variances = self._curved()
+            # damped on the variance
+            width = self._share * variances + (1 - self._share) * self.width**2
+            self.width = np.sqrt(width)
+
+    def _curved(self) -> tuple[DenseCurvature | SampledCurvature, FloatArray]:
+        """Return the curvature at the present widths, and the variance of each mean that follows from it."""
         objective = self._objective
         weights = objective.likelihood.information(self.variance)
         if self.width.any():
@@ -138,24 +230,17 @@ class Expansion:
                 self._linearized.mean, self.variance, self.width
             )
             # an averaged Laplace loss hardly curves far from its kink; the floor keeps such cells from vanishing
-            # the curvature of a cell is at least a fiftieth of its Fisher information, wherever its kink lies
-            weights = np.maximum(curvature, 0.02 * weights)
-        self.weights = weights
-        prior = objective.prior_precision(log_scales)
-        if self._jacobian is not None:
-            information = weighted_square(self._jacobian, weights)
-            self.curvature = DenseCurvature(information=information, prior=prior)
-            variances = self.curvature.mean_variances(self._jacobian)
-        else:
-            self.curvature = SampledCurvature(
-                linearized=self._linearized, weights=weights, prior=prior
-            )
-            variances = self.curvature.mean_variances()
-        # damped on the variance; see `Search.settle`
-        self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
+            weights = np.maximum(curvature, _LEAST_CURVATURE * weights)
+        prior = objective.prior_precision(self.log_scales)
+        if self._jacobian is None:
+            sampled = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
+            return sampled, sampled.mean_variances()
+        information = weighted_square(self._jacobian, weights)
+        dense = DenseCurvature(information=information, prior=prior)
+        return dense, dense.mean_variances(self._jacobian)
 
-    def learned(self, log_scales: FloatArray) -> FloatArray:
-        """Return the log scales that the expansion's evidence supports; update the curvature and the widths."""
+    def _learned(self) -> FloatArray:
+        """Return the log scales that the expansion's evidence supports."""
         objective = self._objective
         if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(
@@ -163,12 +248,10 @@ class Expansion:
             )
             gradient = self._linearized.backward(slope)
             following = learned_scales(
-                objective.prior, log_scales, dense.information, self._point, gradient
+                objective.prior, self.log_scales, dense.information, self._point, gradient
             )
         else:
             following = objective.prior.updated(
-                log_scales, self._point[:-1], self.curvature.variances[:-1]
+                self.log_scales, self._point[:-1], self.curvature.variances[:-1]
             )
-        log_scales = log_scales + self._share * (following - log_scales)
-        self._renew(log_scales)
-        return log_scales
+        return self.log_scales + self._share * (following - self.log_scales)
