@@ -30,7 +30,7 @@ from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.evaluation import compare
 from bayesprivmrf.inference import LatentCounts, NoiseAwareMAP
-from bayesprivmrf.inference.noise_aware import objective as effects_prior
+from bayesprivmrf.inference.loglinear_fit import scale_prior as effects_prior
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
 

@@ -15,7 +15,7 @@ splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, and thereby the 
   consists of the contrasts that are constant within its areas and sum to zero within each area of the level before:
   differences between tracts, then differences between the block groups of a tract. Main effects are split as well.
 
-Each part of the model has its own prior scale (`bayesprivmrf.inference.noise_aware.objective`), so that the
+Each part of the model has its own prior scale (`bayesprivmrf.inference.loglinear_fit.scale_prior`), so that the
 differences between areas are learned separately for each level. Parts that are left out restrict the model: :math:`θ
 = Bβ` with fewer coordinates.
 

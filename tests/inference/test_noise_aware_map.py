@@ -17,22 +17,21 @@ from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
+from bayesprivmrf.inference.loglinear_fit import DenseCurvature, EffectsPrior, scale_prior
 from bayesprivmrf.inference.noise_aware import (
-    DenseCurvature,
-    EffectsPrior,
     Expansion,
     NoiseLikelihood,
     Objective,
     SampledCurvature,
+    Search,
     Settings,
     curvature,
     noise_aware_mode,
+    schedule_of,
 )
 from bayesprivmrf.inference.noise_aware import interval as interval_module
-from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
-from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects, declare
 from bayesprivmrf.noise import kernels
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
@@ -440,13 +439,13 @@ def test_a_strong_signal_is_found_from_a_start_far_away():
     whole = noise_aware_mode(evidence)
     search = Search(evidence, Settings())
     start = np.append(search.means.effects.coordinates(potentials), np.log(evidence.total))
-    informed = search.settle(start, whole.log_scales, is_learning=False)
+    informed = search.settle(start, whole.log_scales, schedule_of(25, learns=False))
     assert whole.log_evidence > informed.log_evidence - 10
 
 
 def test_products_alone_lead_to_the_dense_estimate(noisy, monkeypatch):
     dense = NoiseAwareMAP().fit(noisy.release)
-    monkeypatch.setattr(objective_module, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(scale_prior, "DENSE_LIMIT", 1)
     sampled = NoiseAwareMAP().fit(noisy.release)
     assert sampled.status is Status.CONVERGED
     np.testing.assert_allclose(sampled.marginals.flat, dense.marginals.flat, atol=0.01)

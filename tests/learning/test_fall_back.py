@@ -13,6 +13,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.loglinear_fit import PairFit
 from bayesprivmrf.learning.select_measure import MergeRule, NoisyTable, PairTargets, fall_back
 from bayesprivmrf.learning.select_measure.round_fit import effect_precision
@@ -185,7 +186,7 @@ def made(status: str, pairs: int = 0) -> PairFit:
         effects=effects,
         coordinates=np.zeros(effects.size),
         inference="exact",
-        status=status,
+        status=Status(status),
         details={"pairs": pairs},
     )
 

@@ -51,7 +51,7 @@ def test_moments_are_those_of_all_states(cliques, monkeypatch):
     for limit in ("_MOST_EXPANDED", "_MOST_LISTED"):
         monkeypatch.setattr(f"{MOMENTS}.{limit}", 0)
     check(1e-9, 1e-9)
-    monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
+    monkeypatch.setattr(f"{MOMENTS}.LARGEST_COVARIANCE_WORK", 0)
     # 5000 draws: entries of at most 1, five standard errors
     check(1e-9, 5 / np.sqrt(5000))
 
@@ -211,7 +211,7 @@ def test_rare_indicators_are_fitted_near_their_couplings():
 @pytest.mark.parametrize("is_exact", [True, False])
 def test_a_wide_model_is_fitted_by_elimination(is_exact, monkeypatch):
     if not is_exact:  # as where the covariance is too costly
-        monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
+        monkeypatch.setattr(f"{MOMENTS}.LARGEST_COVARIANCE_WORK", 0)
     rng = np.random.default_rng(2)
     spins = rng.choice([-1, 1], (20_000, 30))
     for v in range(1, 30):

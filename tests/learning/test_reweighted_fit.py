@@ -9,7 +9,14 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.loglinear_fit import Eliminated, moments_of, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit import (
+    Eliminated,
+    FixedPrior,
+    NoisyMeans,
+    moments_by,
+    moments_of,
+    reweighted_fit,
+)
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects
@@ -30,6 +37,18 @@ def covariance_of(effects, beta):
     )
 
 
+def fitted(effects, means, noises, total, *, inference="exact", seed=1, start=None):
+    """The mode under a prior of two nats."""
+    data = NoisyMeans(
+        moments=moments_by(inference, effects, np.random.default_rng(seed)),
+        means=means,
+        noise=np.diag(noises),
+        total=total,
+        prior=FixedPrior(precision=np.full(effects.size, 1 / 2.0**2)),
+    )
+    return reweighted_fit(effects, data, start)[0]
+
+
 @pytest.mark.parametrize("inference", ["exact", "gibbs"])
 def test_the_mode_solves_its_equation(inference):
     effects = Effects.of(CARDS, SCOPES)
@@ -39,7 +58,7 @@ def test_the_mode_solves_its_equation(inference):
     noises, total, prior = rng.uniform(1e-5, 1e-3, effects.size), 1e4, 2.0
     means = effects.pull_back(engine.marginals(effects.potentials(beta))[1])
     means += rng.normal(0, noises**0.5)
-    fit = reweighted_fit(effects, means, noises, total, prior, np.random.default_rng(2), inference)
+    fit = fitted(effects, means, noises, total, inference=inference, seed=2)
     assert fit.status == {"exact": "converged", "gibbs": "approximate"}[inference]
     found = fit.coordinates
     covariance = covariance_of(effects, found)
@@ -63,9 +82,7 @@ def test_the_mode_is_the_same_from_wherever_the_search_begins(cards):
     noises = np.full(effects.size, 1e-11)
 
     def mode(start):
-        fit = reweighted_fit(
-            effects, means, noises, 1e9, 2.0, np.random.default_rng(1), "exact", start
-        )
+        fit = fitted(effects, means, noises, 1e9, start=start)
         assert fit.status == "converged"
         return fit.coordinates
 
@@ -83,10 +100,10 @@ def test_weights_that_are_not_those_of_the_estimate_are_told(monkeypatch):
     means = effects.pull_back(engine.marginals(effects.potentials(beta))[1])
     means += np.random.default_rng(5).normal(0, 0.02, effects.size)
     noises = np.full(effects.size, 4e-4)
-    fit = reweighted_fit(effects, means, noises, 2_000, 2.0, np.random.default_rng(1), "exact")
+    fit = fitted(effects, means, noises, 2_000)
     assert fit.status in {"approximate", "not trusted"}
     monkeypatch.undo()
-    fit = reweighted_fit(effects, means, noises, 2_000, 2.0, np.random.default_rng(1), "exact")
+    fit = fitted(effects, means, noises, 2_000)
     assert fit.status == "converged"
 
 
@@ -134,7 +151,7 @@ def test_of_exact_copies_an_interval_is_infinite_whatever_records_are_drawn(exac
     learned = mechanism.release(network, data.assign(b=data["a"]), rng=0)
     assert learned.details["penalty"] == "curvature at the estimate"
     if not exact:  # as where the covariance is too costly
-        monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
+        monkeypatch.setattr(f"{MOMENTS}.LARGEST_COVARIANCE_WORK", 0)
     for seed in range(5):
         frame = learned.couplings_interval(rng=seed)
         is_of_copies = (frame.index.get_level_values("variable") == "a") & (

@@ -1,3 +1,4 @@
+from .curvature import DenseCurvature
 from .fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
 from .moments import (
     Eliminated,
@@ -7,29 +8,48 @@ from .moments import (
     Moments,
     Product,
     margin,
+    moments_by,
     moments_of,
 )
-from .reweighted import needs_reweighting, reweighted_fit
-from .sampled import NOTHING_FIXED, Fixed, Sampled, Scope, features_of
+from .priors import FixedPrior, Prior
+from .reweighted import NoisyMeans, needs_reweighting, reweighted_fit
+from .sampled import NOTHING_FIXED, Fixed, GibbsMoments, Scope, features_of
+from .scale_prior import (
+    LOCATION,
+    SPREAD_BETWEEN_EFFECTS,
+    SPREAD_BETWEEN_ORDERS,
+    SPREAD_IN_COMMON,
+    EffectsPrior,
+)
 
 __all__ = [
+    "LOCATION",
     "NOTHING_FIXED",
     "PRIOR_DEVIATION",
+    "SPREAD_BETWEEN_EFFECTS",
+    "SPREAD_BETWEEN_ORDERS",
+    "SPREAD_IN_COMMON",
+    "DenseCurvature",
+    "EffectsPrior",
     "Eliminated",
     "ExactMoments",
     "Fixed",
+    "FixedPrior",
+    "GibbsMoments",
     "Inference",
     "Listed",
     "Moments",
+    "NoisyMeans",
     "PairFit",
+    "Prior",
     "Product",
-    "Sampled",
     "Scope",
     "closed_form",
     "features_of",
     "fit_means",
     "is_narrow",
     "margin",
+    "moments_by",
     "moments_of",
     "needs_reweighting",
     "reweighted_fit",

@@ -21,8 +21,9 @@ while the estimate's error has variance :math:`(v_s + F_s / N) / F_s^2`; a norma
 minimum finite.
 
 There are two methods. *Exact*: quasi-Newton steps with exact means. *Gibbs*: Newton steps with means and covariance
-of draws from chains that follow the coordinates. The iterates of the last rounds are averaged, so that the error of
-the draws is that of all of them together. The model's graph and its alphabets, which are public, decide between the
+of draws from chains that follow the coordinates, in the loop of `bayesprivmrf.inference.loglinear_fit.search`. The
+iterates of the last rounds are averaged, so that the error of the draws is that of all of them together. The model's
+graph and its alphabets, which are public, decide between the
 two (`is_narrow`).
 
 Only noisy means enter here. Callers choose the effects, and give t, v and F.
@@ -33,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -41,7 +43,8 @@ from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
-from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, Sampled
+from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, GibbsMoments
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, search
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
@@ -59,12 +62,44 @@ ITERATIONS = 500
 # Gradient at which an exact search has converged: far below the noise of any mean
 _TOLERANCE = 1e-6
 
+# Gradients that an exact search keeps
+_MEMORY = 30
 
-# Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged
-_NEWTON_ROUNDS, _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 4, 64
+# Rounds of the Gibbs method that renew the covariance
+_NEWTON_ROUNDS = 4
+
+# Limits of the number of rounds that are averaged
+_FEWEST_ROUNDS = 4
+_MOST_ROUNDS = 64
 
 # Most draws of a round, and most numbers of their matrix of features (256 MB in single precision)
-_DRAWS, _CELLS = 1 << 14, 1 << 26
+_DRAWS = 1 << 14
+_CELLS = 1 << 26
+
+# Fewest draws of each chain in a round
+_FEWEST_SWEEPS = 16
+
+# Sweeps of an averaged round, in sweeps of a round that renews the covariance: they need no features
+_LONGER = 4
+
+# Draws that are made for each record that would tell as much: they add a twentieth to the variance of the noise
+_DRAWS_EACH = 20
+
+# Sweeps dropped before the first round
+_FIRST_WARM_UP = 100
+
+# Coordinates up to which a matrix is factorized; for more, conjugate gradients are faster
+_MOST_FACTORIZED = 1500
+
+# Precision and most products of conjugate gradients; a step from draws is rough in any case
+_RESIDUAL = 0.01
+_PRODUCTS = 50
+
+# Largest change of a coordinate in a Newton step from draws, nats, because draws err far from the optimum
+_LARGEST_STEP = 0.5
+
+# A step shorter than this counts as this long where it divides, nats
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +115,8 @@ class PairFit:
     inference
         ``"exact"`` or ``"gibbs"``.
     status
-        ``"converged"``, or ``"approximate"`` where sampling was used; ``"not trusted"`` where the search did not
-        end, or the chains did not mix.
+        Converged, or approximate where sampling was used; not trusted where the search did not end, or the chains
+        did not mix.
     details
         Numbers on the way.
     means
@@ -91,7 +126,7 @@ class PairFit:
     effects: Effects
     coordinates: FloatArray
     inference: Inference
-    status: str
+    status: Status
     details: dict[str, Any] = field(default_factory=dict)
     means: FloatArray | None = None
 
@@ -114,7 +149,6 @@ def fit_means(
     start: FloatArray | None = None,
     inference: Inference | None = None,
     fixed: Fixed = NOTHING_FIXED,
-    iterations: int = ITERATIONS,
 ) -> PairFit:
     """Return the estimate from noisy means.
 
@@ -134,8 +168,6 @@ def fit_means(
         How means and covariances are found; `is_narrow` decides unless it is given.
     fixed
         Further potentials, which are known.
-    iterations
-        The most of a search by exact inference.
     """
     scopes = (*fixed.scopes, *effects.scopes)
     if inference is None:
@@ -148,27 +180,34 @@ def fit_means(
     else:
         begin = start
     if inference == "exact":
-        with one_blas_thread():
-            found = ridge_mode(
-                Eliminated(effects, fixed=fixed).means,
-                means,
-                ridges,
-                begin,
-                gradient_tolerance=_TOLERANCE,
-                iterations=iterations,
-                memory=30,  # number of gradients that an exact search keeps
-            )
-        point = np.nan_to_num(found.point)
-        return PairFit(
-            effects=effects,
-            coordinates=point,
-            inference="exact",
-            status="converged" if found.status is Status.CONVERGED else "not trusted",
-            means=np.nan_to_num(found.gradient) + means - ridges * point,
-            details={"iterations": found.iterations},
+        return _by_elimination(effects, means, ridges, begin, fixed)
+    moments = GibbsMoments(effects, np.random.default_rng(generator), fixed)
+    return _by_sampling(_DrawnRidge(effects, moments, means, ridges), begin, worth)
+
+
+def _by_elimination(
+    effects: Effects, means: FloatArray, ridges: FloatArray, start: FloatArray, fixed: Fixed
+) -> PairFit:
+    """Return the estimate by quasi-Newton steps with exact means."""
+    with one_blas_thread():
+        found = ridge_mode(
+            Eliminated(effects, fixed=fixed).means,
+            means,
+            ridges,
+            start,
+            gradient_tolerance=_TOLERANCE,
+            iterations=ITERATIONS,
+            memory=_MEMORY,
         )
-    return _by_sampling(
-        effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed
+    point = np.nan_to_num(found.point)
+    has_converged = found.status is Status.CONVERGED
+    return PairFit(
+        effects=effects,
+        coordinates=point,
+        inference="exact",
+        status=Status.CONVERGED if has_converged else Status.NOT_TRUSTED,
+        means=np.nan_to_num(found.gradient) + means - ridges * point,
+        details={"iterations": found.iterations},
     )
 
 
@@ -198,95 +237,154 @@ def closed_form(
     return effects.coordinates(flat)
 
 
-def _by_sampling(
-    effects: Effects,
-    means: FloatArray,
-    ridges: FloatArray,
-    start: FloatArray,
-    worth: float,
-    generator: np.random.Generator,
-    fixed: Fixed,
-) -> PairFit:
-    moments = Sampled(effects, generator, fixed)
+@dataclass(frozen=True, slots=True, eq=False)
+class _DrawnRidge:
+    """Noisy means with ridges, where the means and the covariance of the model are drawn.
+
+    Parameters
+    ----------
+    effects, moments
+        The model's coordinates, and its chains.
+    means, ridges
+        t and λ, shape (d,).
+    """
+
+    effects: Effects
+    moments: GibbsMoments
+    means: FloatArray
+    ridges: FloatArray
+
+    @property
+    def lanes(self) -> int:
+        """Number of chains."""
+        return self.moments.chains.codes.shape[1]
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps of a round that renews the covariance."""
+        draws = min(_DRAWS, _CELLS // max(self.effects.size, 1))
+        return max(draws // self.lanes, _FEWEST_SWEEPS)
+
+    def renewed(
+        self, beta: FloatArray, last: Last[_DrawnNewton] | None, turn: Turn
+    ) -> _DrawnNewton:
+        """Return the Newton step at an estimate, from new draws."""
+        if last is None or turn.phase.expands:
+            sample = self.moments.features(beta, self.sweeps)
+            gradient = self.means - sample.mean(axis=0) - self.ridges * beta
+            return _DrawnNewton(beta, gradient, _DrawnCurvature(sample, self.ridges))
+        drawn = self.moments.swept_means(beta, _LONGER * self.sweeps)
+        gradient = self.means - drawn - self.ridges * beta
+        return _DrawnNewton(beta, gradient, last.weighted.curvature)
+
+
+@dataclass(frozen=True, eq=False)
+class _DrawnCurvature:
+    r"""The matrix :math:`\hat\Sigma + \lambda` from draws.
+
+    The sample covariance is drawn to its diagonal by the share d / (d + rows), for with fewer rows than coordinates
+    it is singular. It is factorized, or where that is too much, conjugate gradients multiply by the sample.
+
+    Parameters
+    ----------
+    sample
+        Features of draws, shape (rows, d).
+    ridges
+        λ, shape (d,).
+    """
+
+    sample: np.ndarray
+    ridges: FloatArray
+
+    @cached_property
+    def _solver(self) -> Callable[[FloatArray], FloatArray]:
+        """The product of a vector with the inverse."""
+        from scipy.linalg import cho_factor, cho_solve
+        from scipy.sparse.linalg import LinearOperator, cg
+
+        rows, size = self.sample.shape
+        centred = self.sample - self.sample.mean(axis=0)
+        share = size / (size + rows)
+        diagonal = share * centred.var(axis=0) + self.ridges + 1e-9
+        weight = (1 - share) / rows
+
+        def product(vector: np.ndarray) -> np.ndarray:
+            inner = centred.T @ (centred @ vector.astype(np.float32))
+            return weight * inner + diagonal * vector
+
+        if size <= _MOST_FACTORIZED:
+            matrix = weight * (centred.T @ centred).astype(np.float64) + np.diag(diagonal)
+            factor = cho_factor(matrix)
+            return lambda vector: cho_solve(factor, vector)
+        operator: Any = LinearOperator
+        matrix = operator((size, size), matvec=product, dtype=np.float64)
+        return lambda vector: cg(matrix, vector, rtol=_RESIDUAL, maxiter=_PRODUCTS)[0]
+
+    def solve(self, vector: FloatArray) -> FloatArray:
+        """Return the product of a vector with the inverse."""
+        return self._solver(vector)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _DrawnNewton:
+    r"""Newton step :math:`(\hat\Sigma + \lambda)^{-1} g` at an estimate.
+
+    Parameters
+    ----------
+    beta, gradient
+        The estimate, and the gradient g there, shape (d,).
+    curvature
+        The matrix, from draws at this estimate or an earlier one.
+    """
+
+    beta: FloatArray
+    gradient: FloatArray
+    curvature: _DrawnCurvature
+
+    @property
+    def has_settled(self) -> bool:
+        """Return False: drawn means never settle."""
+        return False
+
+    def descended(self, turn: Turn) -> Descent:
+        """Return the estimate after one step of limited length."""
+        step = self.curvature.solve(self.gradient)
+        longest = float(np.abs(step).max(initial=0.0))
+        step = step * min(1.0, _LARGEST_STEP / max(longest, _TINY))
+        return Descent(point=self.beta + step, gradient=self.gradient)
+
+
+def _by_sampling(problem: _DrawnRidge, start: FloatArray, worth: float) -> PairFit:
+    """Return the estimate by Newton steps from draws: the mean of the last rounds' estimates."""
+    moments = problem.moments
     chains = moments.chains
-    lanes = chains.codes.shape[1]
-    draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
-    beta = start.copy()
-    sample = np.zeros((0, effects.size), dtype=np.float32)
-    step = np.zeros_like
-    chains.advance(moments.potentials(beta), 1, 100)
-    for _ in range(_NEWTON_ROUNDS):
-        sample = moments.features(beta, draws)
-        step = _newton(sample, ridges)
-        beta += step(means - sample.mean(axis=0) - ridges * beta)
-    # with 20 draws a record, the draws add a twentieth to the variance of the noise
-    wanted = 20 * worth / (4 * draws * lanes)
-    rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
-    iterates = np.zeros(effects.size)
-    gradients = np.zeros(effects.size)
-    for _ in range(rounds):
-        potentials = moments.potentials(beta)
-        chains.advance(potentials, 1, 5)
-        marginals = chains.marginals(potentials, 4 * draws)[fixed.potentials.size :]
-        gradient = means - effects.pull_back(marginals) - ridges * beta
-        beta += step(gradient)
-        iterates += beta / rounds
-        gradients += gradient / rounds
-    codes = chains.advance(moments.potentials(beta), draws)
-    mixing = mixing_of(codes, chains.cards, chains.scopes, moments.potentials(beta))
-    # sweeps depend on each other, so a mean of draws may be off by a few times its deviation if they did not
-    deviation = sample.std(axis=0) / math.sqrt(4 * draws * lanes * rounds)
-    off = float((np.abs(gradients) / np.maximum(deviation, 1e-12)).max(initial=0.0))
-    trusted = (
-        mixing.trusted
-        and off <= 4 * math.sqrt(2 * math.log(effects.size + 2))
-        and np.isfinite(iterates).all()
+    drawn = _LONGER * problem.sweeps * problem.lanes
+    rounds = int(min(max(math.ceil(_DRAWS_EACH * worth / drawn), _FEWEST_ROUNDS), _MOST_ROUNDS))
+    schedule = (
+        Phase(rounds=_NEWTON_ROUNDS, may_end=False),
+        Phase(rounds=rounds, weighs=False, expands=False, may_end=False, averages=True),
     )
+    chains.advance(moments.potentials(start), 1, _FIRST_WARM_UP)
+    found = search(problem.renewed, start, schedule)
+    potentials = moments.potentials(found.point)
+    codes = chains.advance(potentials, problem.sweeps)
+    mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)
+    # sweeps depend on each other, so a mean of draws may be off by a few times its deviation if they did not
+    sample = found.weighted.curvature.sample
+    deviation = sample.std(axis=0) / math.sqrt(drawn * rounds)
+    gradient = found.average_gradient
+    off = float((np.abs(gradient) / np.maximum(deviation, _TINY)).max(initial=0.0))
+    is_close = off <= 4 * math.sqrt(2 * math.log(problem.effects.size + 2))
+    is_trusted = mixing.trusted and is_close and bool(np.isfinite(found.average).all())
     return PairFit(
-        effects=effects,
-        coordinates=np.nan_to_num(iterates),
+        effects=problem.effects,
+        coordinates=np.nan_to_num(found.average),
         inference="gibbs",
-        status="approximate" if trusted else "not trusted",
+        status=Status.APPROXIMATE if is_trusted else Status.NOT_TRUSTED,
         details={
-            "draws": 4 * draws * lanes * rounds,
+            "draws": drawn * rounds,
             "energy_rhat": mixing.energy_rhat,
             "gradient": off,
         },
-        means=means - ridges * iterates - gradients,
+        means=problem.means - problem.ridges * found.average - gradient,
     )
-
-
-def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    r"""Return the map from a gradient to :math:`(\hat\Sigma + \lambda)^{-1} g`, held to a largest entry.
-
-    The sample covariance is drawn to its diagonal by the share d / (d + rows), for with fewer rows than coordinates
-    it is singular. It is factorised, or where that is too much, conjugate gradients multiply by the sample.
-    """
-    from scipy.linalg import cho_factor, cho_solve
-    from scipy.sparse.linalg import LinearOperator, cg
-
-    rows, size = sample.shape
-    centred = sample - sample.mean(axis=0)
-    share = size / (size + rows)
-    diagonal = share * centred.var(axis=0) + ridges + 1e-9
-    weight = (1 - share) / rows
-
-    def product(vector: np.ndarray) -> np.ndarray:
-        return weight * (centred.T @ (centred @ vector.astype(np.float32))) + diagonal * vector
-
-    # for more coordinates conjugate gradients are faster than a factorization
-    if size <= 1500:
-        factor = cho_factor(weight * (centred.T @ centred).astype(np.float64) + np.diag(diagonal))
-    else:
-        operator: Any = LinearOperator
-        factor = operator((size, size), matvec=product, dtype=np.float64)
-
-    def step(gradient: FloatArray) -> FloatArray:
-        if size <= 1500:
-            found = cho_solve(factor, gradient)
-        else:
-            found = cg(factor, gradient, rtol=0.01, maxiter=50)[0]
-        # a Newton step from draws is at most 0.5 nats long, because draws err far from the optimum
-        return found * min(1.0, 0.5 / max(float(np.abs(found).max(initial=0.0)), 1e-12))
-
-    return step

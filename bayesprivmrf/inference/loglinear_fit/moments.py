@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.loglinear_fit.sampled import (
     NOTHING_FIXED,
     Fixed,
-    Sampled,
+    GibbsMoments,
     Scope,
     drawn_covariance,
     features_of,
@@ -39,6 +39,33 @@ type Product = Callable[[FloatArray], FloatArray]
 
 type Inference = Literal["exact", "gibbs"]
 
+
+class Moments(Protocol):
+    """Means and covariances of a model's effects, as a fit needs them."""
+
+    @property
+    def has_means(self) -> bool:
+        """True if means are exact."""
+        ...
+
+    @property
+    def has_covariance(self) -> bool:
+        """True if covariances are exact."""
+        ...
+
+    def means(self, beta: FloatArray, /) -> tuple[float, FloatArray]:
+        """Return the log partition (NaN if it is not known), and the means of all effects, shape (d,)."""
+        ...
+
+    def expanded(self, beta: FloatArray, /) -> tuple[FloatArray, FloatArray]:
+        """Return the means, shape (d,), and the covariance, shape (d, d)."""
+        ...
+
+    def is_mixed(self, beta: FloatArray, /) -> bool:
+        """Return True if means at these coordinates can be trusted."""
+        ...
+
+
 # Configurations up to which all are listed: with many overlapping tables that is several times as fast
 MOST_CONFIGURATIONS = 1 << 17
 
@@ -47,7 +74,7 @@ MOST_CONFIGURATIONS = 1 << 17
 _MOST_EXPANDED, _MOST_LISTED = 1 << 18, 1 << 24
 
 # Multiplications up to which a covariance is exact: about as long as the draws take that replace it
-LARGEST_WORK = 3e7
+LARGEST_COVARIANCE_WORK = 3e7
 
 # Draws for a covariance: the limits, and for each coordinate. A matrix of d coordinates from n draws has a relative
 # error of about sqrt(d / n) in its smallest directions.
@@ -91,6 +118,13 @@ def moments_of(effects: Effects, generator: np.random.Generator | None = None) -
     return Eliminated(effects, generator)
 
 
+def moments_by(inference: Inference, effects: Effects, generator: np.random.Generator) -> Moments:
+    """Return the moments of a model by exact inference or by Gibbs sampling, with draws of a generator."""
+    if inference == "exact":
+        return moments_of(effects, generator)
+    return GibbsMoments(effects, generator)
+
+
 def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
     """Return the margin of a table of ascending variables on some of them, ascending."""
     return table.sum(axis=tuple(a for a, v in enumerate(scope) if v not in set(subset)))
@@ -120,6 +154,8 @@ class Eliminated:
         Further potentials, which are known.
     """
 
+    has_means = True
+
     def __init__(
         self,
         effects: Effects,
@@ -132,11 +168,15 @@ class Eliminated:
         self._scopes = (*fixed.scopes, *effects.scopes)
         self._engine = marginal_engine(effects.cardinalities, self._scopes)
 
-    @cached_property
+    @property
     def has_covariance(self) -> bool:
         """True if covariances are exact, and not estimated from draws: one product a coordinate is little work."""
+        return self._is_little_work
+
+    @cached_property
+    def _is_little_work(self) -> bool:
         multiplications = forecast(self._effects.cardinalities, self._scopes).multiplications
-        return multiplications * self._effects.size <= LARGEST_WORK
+        return multiplications * self._effects.size <= LARGEST_COVARIANCE_WORK
 
     def _potentials(self, beta: FloatArray) -> FloatArray:
         return np.concatenate([self._fixed.potentials, self._effects.potentials(beta)])
@@ -169,6 +209,10 @@ class Eliminated:
         potentials = self._potentials(beta)
         codes = sample(cards, self._scopes, potentials, draws, self._generator)
         return self.means(beta)[1], drawn_covariance(features_of(self._effects)(codes))
+
+    def is_mixed(self, beta: FloatArray) -> bool:
+        """Return True: exact means need no chains."""
+        return True
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return probabilities of any scopes.
@@ -246,6 +290,7 @@ class Eliminated:
 class Listed:
     """Moments by the table of all configurations; effects are entries of its transform, block after block of axes."""
 
+    has_means = True
     has_covariance = True
 
     def __init__(self, effects: Effects) -> None:
@@ -317,6 +362,10 @@ class Listed:
         means = everything[self._places]
         return means, _regular(everything[both] * halves - np.multiply.outer(means, means))
 
+    def is_mixed(self, beta: FloatArray) -> bool:
+        """Return True: exact means need no chains."""
+        return True
+
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return probabilities of any scopes."""
         cards = self._effects.cardinalities
@@ -327,9 +376,6 @@ class Listed:
 
 type ExactMoments = Listed | Eliminated
 """Exact means, with products and tables."""
-
-type Moments = ExactMoments | Sampled
-"""Means and covariances of a model's effects, as a fit needs them."""
 
 
 def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], Sequence[FloatArray]]:

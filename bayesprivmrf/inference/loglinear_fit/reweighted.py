@@ -20,26 +20,38 @@ is 0 there. Each round takes the Gauss-Newton step
 :math:`(\Sigma W \Sigma + I/\tau^2)^{-1} (\Sigma W (t - \mu) - \beta/\tau^2) = (\Sigma + P)^{-1} (t - \mu - P \beta)`,
 halved until Q falls: far from the mode, a full one may well end where all variables agree and nothing has a
 curvature. The first rounds compute W anew, the later ones keep it and run to convergence. Where Σ is too costly, the
-first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved. A caller
-may learn the precisions of the prior in the first rounds, from the estimate and its variances.
+first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved. The prior
+may learn its precisions in the first rounds, from the estimate and its variances. The rounds are those of
+`bayesprivmrf.inference.loglinear_fit.search`, with the schedules of `schedule_of`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.inference.loglinear_fit.fit import PairFit
-from bayesprivmrf.inference.loglinear_fit.moments import Inference, moments_of
-from bayesprivmrf.inference.loglinear_fit.sampled import Sampled
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
+from bayesprivmrf.inference.loglinear_fit.moments import Moments, moments_of
+from bayesprivmrf.inference.loglinear_fit.priors import Prior
+from bayesprivmrf.inference.loglinear_fit.search import (
+    Descent,
+    Last,
+    Phase,
+    Schedule,
+    Searched,
+    Turn,
+    search,
+)
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 # Rounds that compute W anew, and all rounds at most
-_WEIGHED, _ROUNDS = 20, 100
+_WEIGHED = 20
+_ROUNDS = 100
 
 # Rounds in which a covariance of draws is drawn anew: with weights of ever new draws no search would settle
 _DRAWN = 12
@@ -47,12 +59,18 @@ _DRAWN = 12
 # Last rounds whose estimates are averaged where means are drawn
 _AVERAGED = 20
 
-# Largest change of a coordinate, nats; share of a step that turns back or whose curvature is of an earlier round
-_LARGEST_STEP, _DAMPED = 0.5, 0.5
+# Largest change of a coordinate in a step, nats
+_LARGEST_STEP = 0.5
 
+# Share of a step that turns back late in the search, or whose curvature is of an earlier round
+_DAMPED = 0.5
+
+# Halvings after which a step is too short to matter
+_HALVINGS = 12
 
 # Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted
-_NEAR, _FAR = 0.1, 1.0
+_NEAR = 0.1
+_FAR = 1.0
 
 # Largest start of a search, in prior deviations. It may end further out, where the curvature vanishes
 _FARTHEST = 2.0
@@ -60,9 +78,12 @@ _FARTHEST = 2.0
 # Step at which a search has ended, nats
 _ENDED = 1e-4
 
+# A step shorter than this counts as this long where it divides, nats
+_TINY = 1e-12
 
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
-_LARGEST_EXACT, _LARGEST = 500, 2000
+_LARGEST_EXACT = 500
+_LARGEST = 2000
 
 
 def needs_reweighting(
@@ -90,135 +111,237 @@ def needs_reweighting(
     return bool((np.abs(pull) > 0.5 * np.sqrt(noises + covariance.diagonal() / total)).any())
 
 
-def reweighted_fit(
-    effects: Effects,
-    means: FloatArray,
-    noises: FloatArray,
-    total: float,
-    prior: float,
-    generator: np.random.Generator,
-    inference: Inference,
-    start: FloatArray | None = None,
-    *,
-    learned: Callable[[FloatArray, FloatArray], FloatArray] | None = None,
-) -> PairFit:
-    """Return the mode, with weights that are updated at the estimate.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class NoisyMeans[P: Prior]:
+    """Noisy means of a model's effects, whose weights W depend on the estimate.
+
+    Parameters
+    ----------
+    moments
+        Means and covariances of the model's effects.
+    means
+        t, shape (d,).
+    noise
+        V, the covariance of the noise on t, shape (d, d).
+    total
+        N, records.
+    prior
+        The prior of the coordinates before any scale is learned.
+    """
+
+    moments: Moments
+    means: FloatArray
+    noise: FloatArray
+    total: float
+    prior: P
+
+    def renewed(
+        self, beta: FloatArray, last: Last[GaussNewton[P]] | None, turn: Turn
+    ) -> GaussNewton[P]:
+        """Return the Gauss-Newton model of Q at an estimate, with what the phase renews computed anew."""
+        phase = turn.phase
+        if last is not None and not phase.expands:
+            mean = self.moments.means(beta)[1]
+            return replace(last.weighted, beta=beta, mean=mean, before=last.descent.step)
+        mean, covariance = self.moments.expanded(beta)
+        if last is None or phase.weighs:
+            root = cholesky(covariance / self.total + self.noise, lower=True)
+        else:
+            root = last.weighted.root
+        whitened = solve_triangular(root, covariance, lower=True)
+        information = whitened.T @ whitened
+        before = None
+        prior = self.prior
+        if last is not None:
+            before = last.descent.step
+            prior = last.weighted.prior
+        curvature = DenseCurvature(information=information, prior=prior.precision)
+        if phase.learns:
+            prior = prior.learned(beta, curvature.variances)
+            curvature = DenseCurvature(information=information, prior=prior.precision)
+        return GaussNewton(
+            data=self,
+            beta=beta,
+            mean=mean,
+            root=root,
+            whitened=whitened,
+            curvature=curvature,
+            prior=prior,
+            before=before,
+        )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GaussNewton[P: Prior]:
+    r"""Gauss-Newton model of Q at an estimate, with W held.
+
+    Parameters
+    ----------
+    data
+        What was measured.
+    beta, mean
+        The estimate, and the means :math:`\mu` there, shape (d,).
+    root
+        L of :math:`\Sigma/N + V = L L'`, so that :math:`W = (L L')^{-1}`, shape (d, d).
+    whitened
+        :math:`L^{-1} \Sigma`, shape (d, d).
+    curvature
+        :math:`\Sigma W \Sigma` plus the prior's precision.
+    prior
+        The prior of the coordinates.
+    before
+        The step of the last round, shape (d,); None in the first.
+    """
+
+    data: NoisyMeans[P]
+    beta: FloatArray
+    mean: FloatArray
+    root: FloatArray
+    whitened: FloatArray
+    curvature: DenseCurvature
+    prior: P
+    before: FloatArray | None
+
+    @property
+    def has_settled(self) -> bool:
+        """Return False: a search by single steps is judged by its steps alone."""
+        return False
+
+    def step(self) -> FloatArray:
+        """Return the full Gauss-Newton step, shape (d,)."""
+        pull = self.whitened.T @ self._residual(self.mean)
+        return self.curvature.solve(pull - self.prior.precision * self.beta)
+
+    def descended(self, turn: Turn) -> Descent:
+        """Return the estimate after one step, shortened as the phase says."""
+        phase = turn.phase
+        step = self.step()
+        moved = float(np.abs(step).max(initial=0.0))
+        turns_back = self.before is not None and step @ self.before < 0
+        share = phase.share_back if turns_back else phase.share
+        share = min(share, _LARGEST_STEP / max(moved, _TINY))
+        if phase.halves and moved >= _ENDED:
+            share = self._falling(step, share)
+        return Descent(
+            point=self.beta + share * step, has_settled=moved < _ENDED, moved=moved, step=step
+        )
+
+    def _falling(self, step: FloatArray, share: float) -> float:
+        """Return the share of a step, halved until Q falls.
+
+        Far from the mode a full step may end where nothing has a curvature.
+        """
+        here = self._value(self.beta, self.mean)
+        for _ in range(_HALVINGS):
+            trial = self.beta + share * step
+            if self._value(trial, self.data.moments.means(trial)[1]) < here:
+                break
+            share /= 2
+        return share
+
+    def _value(self, beta: FloatArray, mean: FloatArray) -> float:
+        """Return Q at coordinates whose means are given."""
+        residual = self._residual(mean)
+        return float(residual @ residual + self.prior.precision @ beta**2) / 2
+
+    def _residual(self, mean: FloatArray) -> FloatArray:
+        """Return L⁻¹ (t - μ)."""
+        return solve_triangular(self.root, self.data.means - mean, lower=True)
+
+
+def schedule_of[P: Prior](data: NoisyMeans[P]) -> Schedule:
+    """Return the phases of a search, by what the moments can do and whether the prior learns its scales.
+
+    With exact covariances W is computed anew in the first rounds and then kept. Where scales are learned W follows
+    the estimate to the end, because the scales are those of these weights. Where covariances are drawn, W and the
+    curvature are kept after some rounds, for with ever new draws no search would settle. Where even means are drawn,
+    no search settles: its last estimates are averaged.
+    """
+    moments = data.moments
+    learns = data.prior.is_learned
+    if not moments.has_covariance:
+        halves = moments.has_means
+        drawn = (
+            Phase(rounds=1, may_end=False, halves=halves),
+            Phase(rounds=_DRAWN - 1, learns=learns, may_end=False, halves=halves),
+        )
+        kept = Phase(
+            rounds=_ROUNDS - _DRAWN,
+            weighs=False,
+            expands=False,
+            share=_DAMPED,
+            share_back=_DAMPED,
+        )
+        if moments.has_means:
+            return (*drawn, kept)
+        settling = replace(kept, rounds=kept.rounds - _AVERAGED, may_end=False)
+        averaged = replace(kept, rounds=_AVERAGED, may_end=False, averages=True)
+        return (*drawn, settling, averaged)
+    late = Phase(rounds=_ROUNDS - _WEIGHED, weighs=learns, share_back=_DAMPED, halves=True)
+    if not learns:
+        return (Phase(rounds=_WEIGHED, halves=True), late)
+    return (
+        Phase(rounds=1, may_end=False, halves=True),
+        Phase(rounds=_WEIGHED - 1, learns=True, may_end=False, halves=True),
+        late,
+    )
+
+
+def reweighted_fit[P: Prior](
+    effects: Effects, data: NoisyMeans[P], start: FloatArray | None = None
+) -> tuple[PairFit, P]:
+    """Return the mode, with weights that are updated at the estimate, and the prior with its learned scales.
 
     Parameters
     ----------
     effects
         The model's coordinates.
-    means, noises
-        t, and the variance of the noise on it, shape (d,), or its covariance.
-    total
-        N, records.
-    prior
-        τ, nats; where scales are learned, the one to begin with.
-    generator
-        Generator of the Gibbs sampler.
-    inference
-        How means and covariances are found.
+    data
+        The noisy means, with the moments of the model and the prior.
     start
         β to begin at, held to two prior deviations; 0 by default.
-    learned
-        Precision of each coordinate's prior given the estimate and the diagonal of its covariance, for the rounds
-        that compute W anew; by default it stays.
     """
-    if noises.ndim == 1:
-        covariance_of_noise = np.diag(noises)
-    else:
-        covariance_of_noise = noises
-    if inference == "exact":
-        sampled = None
-    else:
-        sampled = Sampled(effects, generator)
-    is_exact = sampled is None
-    moments = sampled or moments_of(effects, generator)
-    most_learned = most_weighed = _WEIGHED if moments.has_covariance else _DRAWN
-    if learned is not None and moments.has_covariance:
-        most_weighed = (
-            _ROUNDS  # the scales are those of these weights, which follow the estimate to its end
-        )
-    precision = np.full(effects.size, 1 / prior**2)
-    beta = np.clip(
-        np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior
-    )
-    average = np.zeros(effects.size)
-    last = np.zeros(effects.size)
-    moved = np.inf
-    rounds = 0
-    factor = inner = np.zeros((0, 0))  # L of Σ/N + V = L L', so that W = (L L')⁻¹, and L⁻¹ Σ
-    curvature = None
-
-    def whitened(mu: FloatArray) -> FloatArray:
-        return solve_triangular(factor, means - mu, lower=True)
-
-    def value(at: FloatArray, mu: FloatArray) -> float:
-        strain = whitened(mu)
-        return float(strain @ strain + precision @ at**2) / 2
-
-    for rounds in range(1, _ROUNDS + 1):
-        is_weighed = rounds <= most_weighed
-        is_fresh = is_weighed or moments.has_covariance
-        if is_fresh or curvature is None:
-            mu, covariance = moments.expanded(beta)
-            if (
-                is_weighed or curvature is None
-            ):  # later rounds keep W, so that Q is one function and they can end
-                factor = cholesky(covariance / total + covariance_of_noise, lower=True)
-            inner = solve_triangular(factor, covariance, lower=True)
-            information = inner.T @ inner  # ΣWΣ
-            curvature = DenseCurvature(information=information, prior=precision)
-            if learned is not None and 1 < rounds <= most_learned:
-                precision = learned(beta, curvature.variances)
-                curvature = DenseCurvature(information=information, prior=precision)
-        else:
-            mu = moments.means(beta)[1]
-        step = curvature.solve(inner.T @ whitened(mu) - precision * beta)
-        moved = float(np.abs(step).max(initial=0.0))
-        is_full = is_fresh and (rounds <= _WEIGHED or step @ last >= 0)  # late steps may alternate
-        share = min(1.0 if is_full else _DAMPED, _LARGEST_STEP / max(moved, 1e-12))
-        last = step
-        # far from the mode a full step may end where nothing has a curvature; drawn means do not show a fall of Q
-        if is_exact and is_fresh and moved >= _ENDED:
-            here = value(beta, mu)
-            # after twelve halvings a step is too short to matter
-            for _ in range(12):
-                if value(beta + share * step, moments.means(beta + share * step)[1]) < here:
-                    break
-                share /= 2
-        beta = beta + share * step
-        if (
-            rounds > _ROUNDS - _AVERAGED
-        ):  # drawn means never settle: the average has less of their noise
-            average += beta / _AVERAGED
-        is_settled = moments.has_covariance and (learned is None or rounds > most_learned)
-        if is_exact and moved < _ENDED and (is_settled or not is_weighed):
-            break
-    found = np.nan_to_num(beta if is_exact else average)
-    if sampled is None:
-        well = "converged"
-        ended = moved < _ENDED
-    else:
-        well = "approximate"
-        ended = moved < _LARGEST_STEP and sampled.is_mixed(found)
-    # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
-    off = 0.0
-    if (
-        is_exact and moments.has_covariance
-    ):  # the largest step that remains, in posterior standard deviations
-        mu, covariance = moments.expanded(found)
-        factor = cholesky(covariance / total + covariance_of_noise, lower=True)
-        inner = solve_triangular(factor, covariance, lower=True)
-        curvature = DenseCurvature(information=inner.T @ inner, prior=precision)
-        step = curvature.solve(inner.T @ whitened(mu) - precision * found)
-        off = float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))
-    if off > _NEAR:
-        well = "approximate"
-    return PairFit(
+    begin = np.zeros(effects.size)
+    if start is not None:
+        farthest = _FARTHEST / np.sqrt(data.prior.precision)
+        begin = np.clip(start, -farthest, farthest)
+    found = search(data.renewed, begin, schedule_of(data))
+    point = np.nan_to_num(found.point if data.moments.has_means else found.average)
+    fit = PairFit(
         effects=effects,
-        coordinates=found,
-        inference=inference,
-        status=well if ended and off < _FAR and np.isfinite(beta).all() else "not trusted",
-        details={"iterations": rounds, "penalty": "curvature at the estimate"},
+        coordinates=point,
+        inference="exact" if data.moments.has_means else "gibbs",
+        status=_status_of(data, found, point),
+        details={"iterations": found.rounds, "penalty": "curvature at the estimate"},
     )
+    return fit, found.weighted.prior
+
+
+def _status_of[P: Prior](
+    data: NoisyMeans[P], found: Searched[GaussNewton[P]], point: FloatArray
+) -> Status:
+    """Return how a search ended: by its last step, and by the step that the weights at its end would leave.
+
+    The last rounds may have kept weights of an earlier estimate. A mode is one where its own weights leave no step
+    either.
+    """
+    moments = data.moments
+    moved = found.last.descent.moved
+    if moments.has_means:
+        has_ended = moved < _ENDED
+    else:
+        has_ended = moved < _LARGEST_STEP and moments.is_mixed(point)
+    left = 0.0
+    if moments.has_means and moments.has_covariance:
+        own = data.renewed(point, found.last, _AT_THE_END)
+        # in posterior standard deviations
+        left = float((np.abs(own.step()) / np.sqrt(own.curvature.variances)).max(initial=0.0))
+    if not (has_ended and left < _FAR and np.isfinite(found.point).all()):
+        return Status.NOT_TRUSTED
+    if moments.has_means and left <= _NEAR:
+        return Status.CONVERGED
+    return Status.APPROXIMATE
+
+
+# The renewal by which the end of a search is judged: all weights are those of the estimate
+_AT_THE_END = Turn(1, Phase(rounds=1))

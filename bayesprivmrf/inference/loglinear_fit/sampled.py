@@ -16,7 +16,11 @@ type Scope = tuple[int, ...]
 """Positions of variables, ascending."""
 
 # Gibbs sweeps kept for one estimate by each chain, and those dropped before, as the coordinates have just moved
-_SWEEPS, _WARM_UP = 256, 10
+_SWEEPS = 256
+_WARM_UP = 10
+
+# Sweeps dropped before means over every sweep, for coordinates that hardly moved since the last ones
+_SHORT_WARM_UP = 5
 
 
 class Fixed(NamedTuple):
@@ -65,8 +69,8 @@ def drawn_covariance(features: np.ndarray) -> FloatArray:
     return found
 
 
-class Sampled:
-    """Moments by Gibbs sampling, from chains that follow the coordinates.
+class GibbsMoments:
+    """Moments by Gibbs sampling, from chains that follow the coordinates: even means are drawn.
 
     Parameters
     ----------
@@ -74,6 +78,7 @@ class Sampled:
         Coordinates, generator of the draws, and further potentials, which are known.
     """
 
+    has_means = False
     has_covariance = False
 
     def __init__(
@@ -96,6 +101,13 @@ class Sampled:
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
         """Return means of draws, without a log partition."""
         return math.nan, self.features(beta).mean(axis=0, dtype=float)
+
+    def swept_means(self, beta: FloatArray, sweeps: int) -> FloatArray:
+        """Return means over every sweep, from the frequencies of the cliques' cells."""
+        potentials = self.potentials(beta)
+        self.chains.advance(potentials, 1, _SHORT_WARM_UP)
+        frequencies = self.chains.marginals(potentials, sweeps)
+        return self._effects.pull_back(frequencies[self._fixed.potentials.size :])
 
     def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return means and covariance of the same draws."""

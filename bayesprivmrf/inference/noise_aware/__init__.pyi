@@ -1,32 +1,20 @@
-from .curvature import DenseCurvature, SampledCurvature
+from .curvature import SampledCurvature
 from .estimator import NoiseAwareMAP
 from .interval import answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
-from .mode import Settings, noise_aware_mode
-from .objective import (
-    LOCATION,
-    SPREAD_BETWEEN_EFFECTS,
-    SPREAD_BETWEEN_ORDERS,
-    SPREAD_IN_COMMON,
-    EffectsPrior,
-    Expansion,
-    Objective,
-)
+from .mode import Search, Settings, noise_aware_mode, schedule_of
+from .objective import Expansion, Objective
 
 __all__ = [
-    "LOCATION",
-    "SPREAD_BETWEEN_EFFECTS",
-    "SPREAD_BETWEEN_ORDERS",
-    "SPREAD_IN_COMMON",
-    "DenseCurvature",
-    "EffectsPrior",
     "Expansion",
     "NoiseAwareMAP",
     "NoiseLikelihood",
     "Objective",
     "SampledCurvature",
+    "Search",
     "Settings",
     "answers_per_record",
     "noise_aware_mode",
+    "schedule_of",
     "standard_errors",
 ]

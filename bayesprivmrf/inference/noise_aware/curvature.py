@@ -1,9 +1,10 @@
-"""Curvature of the noise-aware objective at a point: it scales the search and gives each mean's uncertainty.
+"""Curvature of the noise-aware objective of a large model at a point, and how long a search will take.
 
 With J the derivative of the mean counts, W the cells' information and T⁻¹ the prior's precision, the posterior's
-precision is J'WJ + T⁻¹ and C its inverse. There are two forms. The dense one is exact. For large models the other
-uses products with J alone, and knows C through samples: x = C (J'W^½ ε + T^-½ ε') has covariance C for independent
-standard normal ε, and each needs one linear system, solved by conjugate gradients.
+precision is J'WJ + T⁻¹ and C its inverse. Small models form that matrix
+(`bayesprivmrf.inference.loglinear_fit.curvature`). For large ones the curvature here uses products with J alone, and
+knows C through samples: x = C (J'W^½ ε + T^-½ ε') has covariance C for independent standard normal ε, and each needs
+one linear system, solved by conjugate gradients.
 
 **Forecasts.** A search evaluates the objective, and forms or samples the curvature once a round. Both visit every
 cell of the elimination and every noisy count. Their number is known beforehand, and a constant pace turns it into
@@ -56,86 +57,6 @@ _NORMAL_COUNT, _LAPLACE_COUNT = 8e-8, 7.5e-7
 
 # Seconds of one pass over one number that the optimizer stores
 _KEPT = 1e-9
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DenseCurvature:
-    """The precision as a matrix.
-
-    Parameters
-    ----------
-    information
-        J'WJ, shape (d, d).
-    prior
-        Diagonal of T⁻¹, shape (d,), positive where the information is singular.
-    """
-
-    information: FloatArray
-    prior: FloatArray
-
-    @property
-    def formed(self) -> DenseCurvature:
-        """The curvature itself, whose matrix is formed."""
-        return self
-
-    @cached_property
-    def _factor(self) -> FloatArray:
-        """L, in C order: its transpose lies as LAPACK wants it."""
-        from scipy.linalg import lapack
-
-        precision = self.information.copy()
-        precision[np.diag_indices_from(precision)] += self.prior
-        upper, failure = lapack.dpotrf(precision.T, overwrite_a=1)  # pyright: ignore[reportAttributeAccessIssue]
-        if failure:  # rounding outweighs the prior where the tables say nothing
-            root = np.sqrt(self.prior)
-            values, vectors = np.linalg.eigh(self.information / np.outer(root, root))
-            half = np.sqrt(np.maximum(values, 0.0) + 1.0)[:, np.newaxis] * vectors.T * root
-            upper = np.linalg.qr(half, mode="r")
-            upper *= np.sign(np.diag(upper))[:, np.newaxis]
-        return upper.T
-
-    @cached_property
-    def _inverse(self) -> FloatArray:
-        """L⁻¹: products with it are much faster than triangular systems one at a time."""
-        from scipy.linalg import lapack
-
-        if not self.prior.size:  # LAPACK prints an error where a model has no coordinates
-            return self._factor
-        inverse, _ = lapack.dtrtri(self._factor.T)  # pyright: ignore[reportAttributeAccessIssue]
-        return inverse.T
-
-    def step(self, whitened: FloatArray) -> FloatArray:
-        """Return L⁻ᵀ z, a move of one posterior standard deviation for each unit of z in any direction."""
-        return self._inverse.T @ whitened
-
-    def gradient(self, gradient: FloatArray) -> FloatArray:
-        """Return L⁻¹ g, the gradient by z."""
-        return self._inverse @ gradient
-
-    def solve(self, vector: FloatArray) -> FloatArray:
-        """Return C v."""
-        from scipy.linalg import cho_solve
-
-        return cho_solve((self._factor, True), vector)
-
-    @property
-    def covariance(self) -> FloatArray:
-        """C, shape (d, d)."""
-        return self._inverse.T @ self._inverse
-
-    @cached_property
-    def variances(self) -> FloatArray:
-        """Diagonal of C, shape (d,)."""
-        return np.einsum("ij,ij->j", self._inverse, self._inverse)
-
-    def mean_variances(self, jacobian: FloatArray) -> FloatArray:
-        """Return the diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
-        return np.square(self.gradient(jacobian)).sum(axis=0)
-
-    @property
-    def log_determinant(self) -> float:
-        """Log determinant of the precision, nats."""
-        return float(2 * np.log(np.diag(self._factor)).sum())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -221,12 +142,6 @@ class SampledCurvature:
     def mean_variances(self) -> FloatArray:
         """Return an estimate of the diagonal of J C J', shape (cells,)."""
         return np.mean([self.linearized.forward(sample) ** 2 for sample in self._samples], axis=0)
-
-
-def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return J'WJ of J' with shape (d, cells); weights are at least 0."""
-    scaled = jacobian * np.sqrt(weights)
-    return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work
 
 
 def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:

@@ -180,7 +180,7 @@ class NoiseAwareMAP(NamedSettings):
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, where η follows the noise distribution of the release. The
     potentials θ are those whose tables are the tables of the N people. As estimates for the population they have a
     sampling error, which the intervals add. The prior is normal on zero-sum effects, with scales that are learned
-    from the release (`bayesprivmrf.inference.noise_aware.objective`). The estimate is the center of a normal
+    from the release (`bayesprivmrf.inference.loglinear_fit.scale_prior`). The estimate is the center of a normal
     approximation to the posterior; `LatentCounts` samples the posterior itself.
 
     A private N is the pooled estimate of the releases. It is not fitted along with the potentials, because shrunk

@@ -60,17 +60,16 @@ from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError,
 from bayesprivmrf.inference.asked import Asked
 from bayesprivmrf.inference.evidence import Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
+from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     PATIENCE,
-    DenseCurvature,
     SampledCurvature,
     product_seconds,
-    weighted_square,
 )
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import clique_of
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, MarginalEngine, clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError

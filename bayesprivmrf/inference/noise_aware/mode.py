@@ -14,11 +14,15 @@ p is the law of the noise alone, and β are the parameters whose mean counts are
 the people from the population adds no bias to them, and their likelihood is exact, tables that share variables and
 people included.
 
-The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
-higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
-tables adapt to the largest noise, and the expansion does not see that most tables of such a prior make the data
-improbable. The expected loss is then taken over draws of the approximation instead; this lower bound of the evidence
-penalises scales that are too wide.
+The rounds are those of `bayesprivmrf.inference.loglinear_fit.search`: each computes the expansion, the widths and the
+scales at the estimate, and descends by quasi-Newton steps with them held.
+
+The scales of the prior are learned from the expansion's evidence
+(`bayesprivmrf.inference.loglinear_fit.scale_prior`). Where that evidence is hardly higher than the uniform
+distribution's, it is not to be trusted: with little information a wide prior lets the tables adapt to the largest
+noise, and the expansion does not see that most tables of such a prior make the data improbable. The expected loss is
+then taken over draws of the approximation instead; this lower bound of the evidence penalizes scales that are too
+wide.
 
 Answers without noise are constraints on the means: multipliers follow each search (`Objective.hold`), and the point
 where it ends is moved to the nearest that gives them to the last digit (`bayesprivmrf.inference.exact_answers`).
@@ -32,7 +36,7 @@ Opper and Archambeau (2009). The variational Gaussian approximation revisited. N
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -40,31 +44,54 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.least_squares import pool
-from bayesprivmrf.inference.noise_aware.curvature import (
-    DenseCurvature,
-    SampledCurvature,
-    warn_if_slow,
-    weighted_square,
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
+from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
+from bayesprivmrf.inference.loglinear_fit.search import (
+    Last,
+    Phase,
+    Schedule,
+    Searched,
+    Turn,
+    search,
 )
+from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
-from bayesprivmrf.inference.noise_aware.objective import (
-    SETTLED_SCALE,
-    EffectsPrior,
-    Expansion,
-    Objective,
-    Settings,
-)
-from bayesprivmrf.inference.optimize import match_marginals, minimize
+from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective, Settings
+from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.model.tables import FloatArray
 
-_STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
+# Largest number of steps of the naive estimate from which a search may begin
+_NAIVE_STEPS = 100
 
+# Gradient at which that estimate ends, a probability
+_NAIVE_TOLERANCE = 1e-5
 
-# Renewals after which a search without any evidence for its scales is given up
+# Rounds after which a search without any evidence for its scales is given up
 _FIRST_ROUNDS = 4
-# the grid of the search for a scale by the lower bound
+
+# Rounds before a search may end, where scales are given and where they are learned: the widths, and the learned
+# scales, have then followed the estimate once
+_FEWEST = 2
+_FEWEST_LEARNING = 3
+
+# Rounds whose renewals count in full; see `bayesprivmrf.inference.loglinear_fit.search.Phase`
+_IN_FULL = 2
+
+# The scale at which a search for scales begins, nats: from a narrow one it may end near the uniform distribution
+_WIDE_SCALE = 1.0
+
+# Evidence above that of the uniform distribution at which the expansion's evidence is fully trusted, nats
+_FULL_TRUST = 20.0
+
+# The grid of the search for a scale by the lower bound, nats
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
+
+# Nats below the best bound at which the scan of the grid ends: more than the noise of a bound
+_FAR_BELOW = 10.0
+
+# Pairs of opposite normal draws over which a bound is a mean; arbitrary
+_PAIRS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,13 +176,20 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     settings
         Settings of the search; by default those of `Settings`.
     """
-    search = Search(evidence, settings or Settings())
-    mode = search.run()
+    problem = Search(evidence, settings or Settings())
+    mode = problem.run()
     if evidence.exact is None:
         return mode
-    tilt, is_feasible = search.honouring(mode.coordinates)
+    tilt, is_feasible = problem.honouring(mode.coordinates)
     point = np.append(mode.coordinates + tilt, mode.log_total)
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
+
+
+def schedule_of(rounds: int, *, learns: bool) -> Schedule:
+    """Return the phases of a search of so many rounds, with scales that are learned or given."""
+    fewest = min(rounds, _FEWEST_LEARNING if learns else _FEWEST)
+    first = Phase(rounds=fewest, learns=learns, may_end=False, damped_after=_IN_FULL)
+    return (first, replace(first, rounds=rounds - fewest, may_end=True))
 
 
 class Search(Objective):
@@ -174,25 +208,26 @@ class Search(Objective):
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.means.evidence.total)
         warn_if_slow(self.means, self.likelihood.kernels, self.is_dense)
-        # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
-        if self.settings.scale is None:
-            given = 1.0
-        else:
-            given = self.settings.scale
-        scales = np.full(self.prior.count, np.log(given))
+        rounds = self.settings.rounds
+        learning = schedule_of(rounds, learns=True)
+        given = schedule_of(rounds, learns=False)
+        scale = self.settings.scale
+        scales = np.full(self.prior.count, np.log(_WIDE_SCALE if scale is None else scale))
         start = self._better_start(uniform, scales)
-        if self.settings.scale is not None or not self.is_dense:
-            return self.settle(start, scales, is_learning=self.settings.scale is None)
-        mode = self.settle(start, scales, is_learning=True, is_on_trial=True)
+        if scale is not None:
+            return self.settle(start, scales, given)
+        if not self.is_dense:
+            return self.settle(start, scales, learning)
+        mode = self._on_trial(start, scales)
         trust = self._trust(mode)
-        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < self.settings.rounds:
-            mode = self.settle(mode.point, mode.log_scales, is_learning=True)
+        if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < rounds:
+            mode = self.settle(mode.point, mode.log_scales, learning)
             trust = self._trust(mode)
         if trust < 1:
             bound, point = self._scale_by_bound(uniform)
             # the two answers are mixed, so that the estimate does not jump where trust runs out
             scales = trust * mode.log_scales + (1 - trust) * bound
-            mode = self.settle(point, scales, is_learning=False)
+            mode = self.settle(point, scales, given)
         return replace(mode, trust=trust)
 
     @cached_property
@@ -218,7 +253,7 @@ class Search(Objective):
             target,
             ridge=ridge,
             iterations=_NAIVE_STEPS,
-            tolerance=1e-5,
+            tolerance=_NAIVE_TOLERANCE,
         )
         naive = uniform.copy()
         naive[:-1] = evidence.family.coordinates(potentials)
@@ -232,63 +267,39 @@ class Search(Objective):
 
     # one expansion after the other
 
-    def settle(
-        self,
-        point: FloatArray,
-        log_scales: FloatArray,
-        *,
-        is_learning: bool,
-        is_on_trial: bool = False,
-    ) -> Mode:
-        """Repeat optimization and expansion until the point no longer moves, and return the mode."""
-        settings = self.settings
-        status = Status.ITERATION_LIMIT
-        last = 1
-        expansion = Expansion(self, point, log_scales, None)
-        while True:
-            point, moved, ended = self._optimized(point, log_scales, expansion)
-            self.hold(point)
-            if ended is Status.DIVERGED:
-                status = ended
-            if ended is Status.DIVERGED or last == settings.rounds:
-                break
-            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
-            if is_on_trial and last == _FIRST_ROUNDS:
-                found = self._mode(point, log_scales, expansion, status, last)
-                if self._trust(found) == 0:
-                    return found
-            last = last + 1
-            before = log_scales
-            held = expansion
-            if is_on_trial and last > _FIRST_ROUNDS:
-                since = last - _FIRST_ROUNDS + 1
-            else:
-                since = last
-            share = 1 / max(since - 2, 1)  # shrinking shares end a cycle between point and widths
-            expansion = Expansion(self, point, log_scales, held.width, share=share)
-            if is_learning:
-                log_scales = expansion.learned(log_scales)
-            is_still = np.abs(log_scales - before).max(initial=0.0) <= SETTLED_SCALE
-            if last > 2 + is_learning and moved <= settings.tolerance and is_still:
-                if ended is Status.CONVERGED:
-                    status = Status.CONVERGED
-                else:
-                    status = Status.ITERATION_LIMIT
-                break
-        return self._mode(point, log_scales, expansion, status, last)
+    def settle(self, point: FloatArray, log_scales: FloatArray, schedule: Schedule) -> Mode:
+        """Return the mode at the end of a search, which begins at a point and at log scales."""
+        return self._mode(search(partial(self._expanded, log_scales), point, schedule))
 
-    def _mode(
-        self,
-        point: FloatArray,
-        log_scales: FloatArray,
-        expansion: Expansion,
-        status: Status,
-        rounds: int,
-    ) -> Mode:
-        """Return the mode at a point, with the evidence of its expansion where that is formed."""
-        width = expansion.width
-        variance = expansion.variance
-        curvature = expansion.curvature
+    def _on_trial(self, point: FloatArray, log_scales: FloatArray) -> Mode:
+        """Return the mode with learned scales, or that of a few rounds if these show no evidence for the scales."""
+        renewed = partial(self._expanded, log_scales)
+        rounds = self.settings.rounds
+        found = search(renewed, point, schedule_of(min(rounds, _FIRST_ROUNDS), learns=True))
+        mode = self._mode(found)
+        if rounds <= _FIRST_ROUNDS or not found.is_open or self._trust(mode) == 0:
+            return mode
+        rest = Phase(rounds=rounds - _FIRST_ROUNDS, learns=True, damped_after=_FIRST_ROUNDS + 1)
+        return self._mode(search(renewed, point, (rest,), found))
+
+    def _expanded(
+        self, log_scales: FloatArray, point: FloatArray, last: Last[Expansion] | None, turn: Turn
+    ) -> Expansion:
+        """Return the expansion at a point; the first one has the given log scales."""
+        if last is not None:
+            log_scales = last.weighted.log_scales
+        return Expansion(self, point, log_scales, last, turn)
+
+    def _mode(self, found: Searched[Expansion]) -> Mode:
+        """Return the mode where a search ended, with the evidence of its expansion where that is formed."""
+        point = found.point
+        log_scales = found.weighted.log_scales
+        width = found.weighted.width
+        variance = found.weighted.variance
+        curvature = found.weighted.curvature
+        status = found.last.descent.status
+        if status is Status.CONVERGED and not found.has_settled:
+            status = Status.ITERATION_LIMIT
         log_evidence = float("nan")
         if (dense := curvature.formed) is not None:
             value = self.penalised(point, log_scales, variance, width)[0]
@@ -305,34 +316,10 @@ class Search(Objective):
             log_scales=log_scales,
             curvature=curvature,
             status=status,
-            rounds=rounds,
+            rounds=found.rounds,
             evaluations=self.evaluations,
             log_evidence=log_evidence,
         )
-
-    def _optimized(
-        self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
-    ) -> tuple[FloatArray, float, Status]:
-        """Return the best point for fixed variances and widths, how far it moved, and a status."""
-        width = expansion.width
-        variance = expansion.variance
-        curvature = expansion.curvature
-
-        def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
-            moved = point + curvature.step(whitened)
-            value, gradient = self.penalised(moved, log_scales, variance, width)
-            return value, curvature.gradient(gradient)
-
-        if self.is_dense:
-            steps = _STEPS
-        else:
-            steps = _STEPS_BY_PRODUCTS
-        # the gradient is by coordinates that are scaled to posterior standard deviations
-        optimum = minimize(
-            objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps
-        )
-        moved = float(np.sqrt(np.mean(optimum.point**2)))
-        return point + curvature.step(optimum.point), moved, optimum.status
 
     # where the expansion's evidence says little
 
@@ -347,8 +334,7 @@ class Search(Objective):
         uniform[:-1] = self._largest_entropy
         linearized = self.means.at(uniform)
         loss, _ = self.likelihood.loss(linearized.mean, self.variance(linearized))
-        # the expansion's evidence is fully trusted 20 nats above that of the uniform distribution
-        gain = (mode.log_evidence - effective + loss) / 20.0
+        gain = (mode.log_evidence - effective + loss) / _FULL_TRUST
         if np.isfinite(gain):
             return float(np.clip(gain, 0.0, 1.0))
         return 0.0
@@ -360,20 +346,19 @@ class Search(Objective):
         distribution, as long as there is one.
         """
         point = start
-        width = None
+        last = None
         values = []
         points = []
         for log_scale in np.log(_SCALES):
             log_scales = np.full(self.prior.count, log_scale)
-            expansion = Expansion(self, point, log_scales, width)
-            point = self._optimized(point, log_scales, expansion)[0]
-            width = expansion.width
+            expansion = Expansion(self, point, log_scales, last)
+            last = Last(expansion, expansion.minimum())
+            point = last.descent.point
             points.append(point)
             values.append(
                 self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales)
             )
-            # the scan over the scales stops 10 nats below the best bound, more than the noise of a bound
-            if values[-1] < max(values) - 10.0:
+            if values[-1] < max(values) - _FAR_BELOW:
                 break
         found = _peak(np.log(_SCALES), np.array(values))
         return np.full(self.prior.count, found), points[int(np.argmax(values))]
@@ -385,8 +370,7 @@ class Search(Objective):
         """
         dense = expansion.curvature.formed
         assert dense is not None  # bounds are of models whose matrices are formed
-        # the bound on the evidence is a mean over six pairs of opposite normal draws; arbitrary
-        half = np.random.default_rng(0).standard_normal((6, self.means.size))
+        half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
         half[:, -1] = 0.0  # N is held
         losses = []
         # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones

@@ -1,221 +1,50 @@
 r"""The objective of the noise-aware estimate, and its expansion at a point.
 
-The prior of a log-linear model: normal effects, each with a scale of its own that is learned.
-
-.. math:: β_S \mid τ \sim N(0, τ_S^2 I), \qquad
-          \log τ_S = \log τ_0 + σ_c z_0 + σ_o z_{|S|} + σ_e z_S, \qquad z \sim N(0, I).
-
-An effect is the main effect of a variable, or the interaction of a pair, a triple, ... of variables S. What is known
-of their scales is shared: on the logarithmic scale all have a part in common, of standard deviation :math:`σ_c`,
-those of one order another, :math:`σ_o`, and each effect its own, :math:`σ_e`. So strong interactions beside none are
-likely too. Parts of an effect, those of scores and levels, count as orders and as effects of their own. With
-:math:`σ_e = 0` there is one scale an order, and so it is in models of more coordinates than `DENSE_LIMIT`, of which
-the evidence is not known effect by effect.
-
-The scales are learned by their evidence. With the likelihood replaced by its expansion at a point, of precision
-F, :math:`C = (F + T^{-1})^{-1}`, and :math:`\hat β` the mode, the evidence is stationary where
-
-.. math:: \lVert \hatβ_g \rVert^2 / τ_g^2 = γ_g + \bigl(P (\log τ - \log τ_0)\bigr)_g, \qquad
-          γ_g = d_g - \operatorname{tr} C_{gg} / τ_g^2,
-
-P being the prior precision of log τ: but for the prior, the sum of squares that the data show equals the effective
-number of coordinates that they determine (MacKay 1992, equation 4.9). Keeping γ and solving for τ, a convex problem
-in as many variables as there are scales, and repeating converges in a few steps.
-
-The prior covariance of log τ is :math:`v I + U U'`, U having a column for what all share and one for each order. So
-with :math:`K = I + U'U / v` its inverse is :math:`P = (I - U K^{-1} U' / v) / v`, and Newton's steps of that problem
-take time in proportion to the number of scales.
-
-References
-----------
-MacKay (1992). Bayesian interpolation. Neural Computation 4, 415-447.
+The objective is the expected loss of the noisy counts plus that of the prior
+(`bayesprivmrf.inference.loglinear_fit.scale_prior`). `bayesprivmrf.inference.noise_aware.mode` minimizes it.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.noise_aware.curvature import (
+from bayesprivmrf.inference.loglinear_fit.curvature import (
     DenseCurvature,
-    SampledCurvature,
     weighted_square,
+    whitened_minimum,
 )
+from bayesprivmrf.inference.loglinear_fit.scale_prior import (
+    SETTLED_SCALE,
+    EffectsPrior,
+    learned_scales,
+)
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn
+from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 
-# τ_0: the scale expected before any release, nats
-LOCATION = 0.4
+# Variance of a count's fraction, records squared: it keeps an empty cell from being certain
+_FRACTION = 1 / 12
 
-# σ_c: standard deviation of what all log scales have in common
-SPREAD_IN_COMMON = 0.6
+# Largest number of quasi-Newton steps of a round: where the curvature is formed, and where it is known by products
+_STEPS = 60
+_STEPS_BY_PRODUCTS = 400
 
-# σ_o: standard deviation of what those of one order have in common beside
-SPREAD_BETWEEN_ORDERS = 0.2
+# Gradient at which a round ends, by coordinates in posterior standard deviations
+_GRADIENT = 1e-2
 
-# σ_e: standard deviation of each effect's own part: a factor of 2.3 up or down holds nine in ten
-SPREAD_BETWEEN_EFFECTS = 0.5
+# Times that widths and curvature are computed from each other at the first point, and at later ones
+_FIRST_RENEWALS = 3
+_LATER_RENEWALS = 2
 
-# Coordinates up to which the information matrix is formed, and each effect has a scale of its own
-DENSE_LIMIT = 1500
+# Least curvature of a cell's expected loss, wherever its kink lies, in units of its Fisher information
+_LEAST_CURVATURE = 0.02
 
-# Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
-_LARGEST_STEP = 1.0
-# Smallest standard deviation between log scales; arbitrary. It keeps the prior's precision finite if the declared
-# spread is 0.
-_LEAST_SPREAD = 1e-3
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class EffectsPrior:
-    """The prior of one model's coordinates.
-
-    Parameters
-    ----------
-    effects
-        The coordinates.
-    location, spread_in_common, spread_between_orders, spread_between_effects
-        τ_0, σ_c, σ_o and σ_e of the module's formula; the first is positive, the others may be 0.
-    """
-
-    effects: Effects
-    location: float = LOCATION
-    spread_in_common: float = SPREAD_IN_COMMON
-    spread_between_orders: float = SPREAD_BETWEEN_ORDERS
-    spread_between_effects: float = SPREAD_BETWEEN_EFFECTS
-
-    @property
-    def _is_apart(self) -> bool:
-        """True if effects of one order may differ in scale."""
-        return self.spread_between_effects > 0 and self.effects.size <= DENSE_LIMIT
-
-    @cached_property
-    def _scaled(self) -> tuple[tuple[tuple[int, int], ...], IntArray]:
-        """Effect (-1: all of an order) and order (and part) of each scale, and the scale of each coordinate."""
-        effects = self.effects
-        owners = np.repeat(np.arange(len(effects.subsets)), np.diff(effects.offsets))
-        kinds = np.unique(effects.kinds, return_inverse=True)[1]
-        pairs = np.column_stack([owners if self._is_apart else np.full(effects.size, -1), kinds])
-        distinct, levels = np.unique(pairs.reshape(-1, 2), axis=0, return_inverse=True)
-        return tuple((int(own), int(kind)) for own, kind in distinct), levels.reshape(-1)
-
-    @property
-    def count(self) -> int:
-        """Number of scales."""
-        return len(self._scaled[0])
-
-    @property
-    def levels(self) -> IntArray:
-        """Position of each coordinate's scale, shape (d,)."""
-        return self._scaled[1]
-
-    @cached_property
-    def orders(self) -> tuple[int | str, ...]:
-        """Order of each scale's effects, or order and part as text, shape (count,)."""
-        names = np.unique(self.effects.kinds).tolist()
-        return tuple(names[kind] for _, kind in self._scaled[0])
-
-    @property
-    def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variable positions of each scale's effect; none where it is that of all effects of an order."""
-        return tuple(() if own < 0 else self.effects.subsets[own] for own, _ in self._scaled[0])
-
-    @property
-    def expected_log_scales(self) -> FloatArray:
-        """Prior mean of log τ, shape (count,)."""
-        return np.full(self.count, math.log(self.location))
-
-    @cached_property
-    def _shared(self) -> tuple[float, FloatArray]:
-        """The v and U of the covariance v I + U U' of log τ."""
-        common = np.full((self.count, 1), self.spread_in_common)
-        if not self._is_apart:
-            return max(self.spread_between_orders, _LEAST_SPREAD) ** 2, common
-        kinds = np.array([kind for _, kind in self._scaled[0]], dtype=int)
-        members = self.spread_between_orders * np.eye(kinds.max(initial=-1) + 1)[kinds]
-        return max(self.spread_between_effects, _LEAST_SPREAD) ** 2, np.hstack([common, members])
-
-    @property
-    def scale_covariance(self) -> FloatArray:
-        """Prior covariance of log τ, shape (count, count)."""
-        own, shared = self._shared
-        return own * np.eye(self.count) + shared @ shared.T
-
-    def precision(self, log_scales: FloatArray) -> FloatArray:
-        """Return 1/τ² of each coordinate, shape (d,)."""
-        return np.exp(-2 * np.asarray(log_scales))[self.levels]
-
-    def log_density(self, log_scales: FloatArray) -> float:
-        """Return the log-density of log τ up to a constant, nats."""
-        gap = log_scales - self.expected_log_scales
-        return float(-0.5 * gap @ self._pull(gap))
-
-    def _pull(self, gap: FloatArray) -> FloatArray:
-        """Return P times a deviation of log τ."""
-        own, shared = self._shared
-        inner = np.eye(shared.shape[1]) + shared.T @ shared / own
-        return (gap - shared @ np.linalg.solve(inner, shared.T @ gap) / own) / own
-
-    def _step(self, diagonal: FloatArray, slope: FloatArray) -> FloatArray:
-        """Return the Newton step for the curvature P plus a diagonal."""
-        own, shared = self._shared
-        inverse = 1 / (diagonal + 1 / own)
-        pulled = shared / own
-        inner = (
-            np.eye(shared.shape[1])
-            + shared.T @ pulled
-            - pulled.T @ (inverse[:, np.newaxis] * pulled)
-        )
-        return inverse * (slope + pulled @ np.linalg.solve(inner, pulled.T @ (inverse * slope)))
-
-    def updated(
-        self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray
-    ) -> FloatArray:
-        """Return the log scales after one step of the fixed point.
-
-        Parameters
-        ----------
-        log_scales
-            Present log τ, shape (count,).
-        beta
-            Mode at these scales, shape (d,).
-        variances
-            Diagonal of C, shape (d,).
-
-        Returns
-        -------
-        ndarray
-            Shape (count,); no entry moves by more than 1.
-        """
-        count = self.count
-        if count == 0:
-            return np.zeros(0)
-        now = np.asarray(log_scales, dtype=float)
-        sizes = np.bincount(self.levels, minlength=count)
-        shrunk = np.bincount(self.levels, weights=variances, minlength=count) * np.exp(-2 * now)
-        effective = np.clip(sizes - shrunk, 0.0, sizes)
-        squares = np.bincount(self.levels, weights=beta**2, minlength=count)
-        log_scales = now.copy()
-        # Newton steps; the number is arbitrary, as the function is convex in few variables
-        for _ in range(
-            50
-        ):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
-            weighted = squares * np.exp(-2 * log_scales)
-            slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
-            step = self._step(2 * weighted, slope)
-            log_scales = log_scales - np.clip(step, -0.5, 0.5)  # damped; the objective is convex
-            if np.abs(step).max() < 1e-8:
-                break
-        return now + np.clip(log_scales - now, -_LARGEST_STEP, _LARGEST_STEP)
-
-
-# Change of a log scale below which it has settled: a fifth of its own uncertainty, or less
-SETTLED_SCALE = 0.05
+# A round by itself, whose renewal counts in full
+_ALONE = Turn(1, Phase(rounds=1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +86,7 @@ class Objective:
         self.means = MeanCounts(evidence=evidence, inference=settings.inference)
         self.likelihood = NoiseLikelihood.of(evidence)
         self.prior = EffectsPrior(effects=self.means.effects)
-        self.is_dense = self.means.effects.size <= DENSE_LIMIT
+        self.is_dense = self.prior.is_dense
         self.evaluations = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
@@ -282,8 +111,7 @@ class Objective:
 
     def variance(self, linearized: Linearized) -> FloatArray:
         """Return the variance of each count around its mean, noise left out, records squared."""
-        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
-        variance = np.full(len(linearized.mean), 1 / 12)
+        variance = np.full(len(linearized.mean), _FRACTION)
         if linearized.unexplained is None:
             return variance
         return variance + np.maximum(np.diag(linearized.unexplained), 0.0)
@@ -303,34 +131,98 @@ class Objective:
 
 
 class Expansion:
-    """Curvature and widths at a point, consistent with each other."""
+    """Curvature and widths at a point, consistent with each other: the weights of one round of a search.
+
+    Parameters
+    ----------
+    objective
+        The objective.
+    point
+        (β, log N), shape (d + 1,).
+    log_scales
+        log τ before this renewal, shape (scales,).
+    last
+        The last round, whose widths are the first ones here; None in the first round.
+    turn
+        The present round; its phase says whether scales are learned, and how much the renewal counts.
+
+    Attributes
+    ----------
+    log_scales
+        log τ, with what the evidence of the expansion says, shape (scales,).
+    variance, width
+        Of each count around its mean, and the standard deviation of that mean, shape (cells,).
+    curvature
+        Curvature of the objective.
+    has_settled
+        Whether the last descent and this renewal changed hardly anything.
+    """
 
     def __init__(
         self,
         objective: Objective,
         point: FloatArray,
         log_scales: FloatArray,
-        width: FloatArray | None,
-        *,
-        share: float = 1.0,
+        last: Last[Expansion] | None = None,
+        turn: Turn = _ALONE,
     ) -> None:
         self._objective = objective
         self._point = point
-        self._share = share
+        self._share = turn.renewal_share
         self._linearized = objective.means.at(point, holds_total=True)
-        self.variance = objective.variance(self._linearized)
+        self._jacobian: FloatArray | None = None
         if objective.is_dense:
             self._jacobian = objective.means.jacobian(self._linearized)
-        else:
-            self._jacobian = None
-        self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
+        self.log_scales = log_scales
+        self.variance = objective.variance(self._linearized)
+        self.width: FloatArray = np.zeros(len(self.variance))
         self.curvature: DenseCurvature | SampledCurvature
-        # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
-        # widths and curvature are computed from each other three times at the first point, twice later
-        for _ in range(3 if width is None else 2):
-            self._renew(log_scales)
+        self.has_settled = False
+        if last is None:
+            self._agree(_FIRST_RENEWALS)
+            return
+        self.width = last.weighted.width
+        self._agree(_LATER_RENEWALS)
+        if turn.phase.learns:
+            self.log_scales = self._learned()
+            self._agree(1)
+        change = np.abs(self.log_scales - log_scales).max(initial=0.0)
+        is_still = last.descent.moved <= objective.settings.tolerance
+        self.has_settled = bool(is_still and change <= SETTLED_SCALE)
 
-    def _renew(self, log_scales: FloatArray) -> None:
+    def minimum(self) -> Descent:
+        """Return the least of the objective with these variances, widths and scales held."""
+        objective = self._objective
+
+        def penalised(point: FloatArray) -> tuple[float, FloatArray]:
+            return objective.penalised(point, self.log_scales, self.variance, self.width)
+
+        point, optimum = whitened_minimum(
+            penalised,
+            self._point,
+            self.curvature,
+            gradient_tolerance=_GRADIENT,
+            iterations=_STEPS if objective.is_dense else _STEPS_BY_PRODUCTS,
+        )
+        moved = float(np.sqrt(np.mean(optimum.point**2)))
+        return Descent(point=point, moved=moved, status=optimum.status)
+
+    def descended(self, turn: Turn) -> Descent:
+        """Return the least of the objective, and move the multipliers of the answers without noise."""
+        found = self.minimum()
+        self._objective.hold(found.point)
+        return found
+
+    def _agree(self, times: int) -> None:
+        """Compute the curvature from the widths, and the widths from the curvature, so that they agree."""
+        for _ in range(times):
+            self.curvature, variances = self._curved()
+            # damped on the variance
+            width = self._share * variances + (1 - self._share) * self.width**2
+            self.width = np.sqrt(width)
+
+    def _curved(self) -> tuple[DenseCurvature | SampledCurvature, FloatArray]:
+        """Return the curvature at the present widths, and the variance of each mean that follows from it."""
         objective = self._objective
         weights = objective.likelihood.information(self.variance)
         if self.width.any():
@@ -338,24 +230,17 @@ class Expansion:
                 self._linearized.mean, self.variance, self.width
             )
             # an averaged Laplace loss hardly curves far from its kink; the floor keeps such cells from vanishing
-            # the curvature of a cell is at least a fiftieth of its Fisher information, wherever its kink lies
-            weights = np.maximum(curvature, 0.02 * weights)
-        self.weights = weights
-        prior = objective.prior_precision(log_scales)
-        if self._jacobian is not None:
-            information = weighted_square(self._jacobian, weights)
-            self.curvature = DenseCurvature(information=information, prior=prior)
-            variances = self.curvature.mean_variances(self._jacobian)
-        else:
-            self.curvature = SampledCurvature(
-                linearized=self._linearized, weights=weights, prior=prior
-            )
-            variances = self.curvature.mean_variances()
-        # damped on the variance; see `Search.settle`
-        self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
+            weights = np.maximum(curvature, _LEAST_CURVATURE * weights)
+        prior = objective.prior_precision(self.log_scales)
+        if self._jacobian is None:
+            sampled = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
+            return sampled, sampled.mean_variances()
+        information = weighted_square(self._jacobian, weights)
+        dense = DenseCurvature(information=information, prior=prior)
+        return dense, dense.mean_variances(self._jacobian)
 
-    def learned(self, log_scales: FloatArray) -> FloatArray:
-        """Return the log scales that the expansion's evidence supports; update the curvature and the widths."""
+    def _learned(self) -> FloatArray:
+        """Return the log scales that the expansion's evidence supports."""
         objective = self._objective
         if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(
@@ -363,38 +248,10 @@ class Expansion:
             )
             gradient = self._linearized.backward(slope)
             following = learned_scales(
-                objective.prior, log_scales, dense.information, self._point, gradient
+                objective.prior, self.log_scales, dense.information, self._point, gradient
             )
         else:
             following = objective.prior.updated(
-                log_scales, self._point[:-1], self.curvature.variances[:-1]
+                self.log_scales, self._point[:-1], self.curvature.variances[:-1]
             )
-        log_scales = log_scales + self._share * (following - log_scales)
-        self._renew(log_scales)
-        return log_scales
-
-
-def learned_scales(
-    prior: EffectsPrior,
-    log_scales: FloatArray,
-    information: FloatArray,
-    point: FloatArray,
-    slope: FloatArray,
-    steps: int = 3,
-) -> FloatArray:
-    """Return log scales after some steps of the fixed point, for a quadratic loss of given slope and curvature."""
-    shift = (
-        information @ point - slope
-    )  # of a quadratic loss the mode is C @ shift, whatever the scales
-    first = log_scales
-    for _ in range(steps):
-        precision = np.append(prior.precision(log_scales), 1.0)
-        curvature = DenseCurvature(information=information, prior=precision)
-        beta = curvature.solve(shift)[:-1]
-        following = prior.updated(log_scales, beta, curvature.variances[:-1])
-        has_settled = np.abs(following - log_scales).max(initial=0.0) < 0.5 * SETTLED_SCALE
-        log_scales = following
-        if has_settled:
-            break
-    # the expansion holds near its point alone: no scale moves by more than a factor e before the next one
-    return first + np.clip(log_scales - first, -1.0, 1.0)
+        return self.log_scales + self._share * (following - self.log_scales)

@@ -39,8 +39,8 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.whitening import Blocks, BlockWhitening
 from bayesprivmrf.model.effects import Effects

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
+from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseDistribution

@@ -129,7 +129,7 @@ def fit_fields(
     # under normal errors, some margin exceeds this limit with probability below 0.001
     largest = float(np.sqrt(2 * np.log(2 * effects.size / 1e-3)))
     is_close = np.abs(gap) <= largest * np.sqrt(noise + spread / targets.total)
-    agrees = fit.status != Status.NOT_TRUSTED and bool(is_close.all())
+    agrees = fit.status is not Status.NOT_TRUSTED and bool(is_close.all())
     tables = effects.tables(fit.coordinates)
     fields = [np.zeros(k) for k in cards]
     for v, table in zip(free, tables, strict=True):

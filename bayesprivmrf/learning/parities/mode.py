@@ -43,16 +43,22 @@ fixed D. Where covariances are Monte Carlo estimates, all weights stay fixed aft
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.loglinear_fit import PRIOR_DEVIATION, moments_of, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit import (
+    PRIOR_DEVIATION,
+    NoisyMeans,
+    moments_of,
+    reweighted_fit,
+)
 from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments
+from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
@@ -81,8 +87,10 @@ def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> In
     ndarray
         Whole numbers, records, shape (K,).
 
-    Notes ----- A matrix product of the parities of k - 1 variables with the records has :math:`S_{J \cup \{i\}}` as
-    entry (J, i). All partial sums are whole numbers of at most :math:`\sum_m c_m` over a block of rows, so single
+    Notes
+    -----
+    A matrix product of the parities of k - 1 variables with the records has :math:`S_{J \cup \{i\}}` as entry (J, i).
+    All partial sums are whole numbers of at most :math:`\sum_m c_m` over a block of rows, so single
     precision is exact up to 2^24 and double precision below 2^53. The time is n K' p, where K' is the number of sets
     of up to t - 1 variables; memory is bounded by a block.
     """
@@ -222,6 +230,80 @@ def parity_effects(
 # Smallest squared scale of a prior, in error variances: practically 0, and far from rounding errors
 _LEAST = 1e-6
 
+# Least number of coefficients that the means of an order determine, where it divides
+_LEAST_INFORMED = 1e-9
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CauchyPriors:
+    r"""Cauchy priors of the coefficients, one scale an order, as normal priors whose precisions are learned.
+
+    The module has the formulas. Arrays over coefficients have shape (d,), without the empty set.
+
+    Parameters
+    ----------
+    orders
+        Number of variables of each coefficient's set, less 1.
+    factors
+        :math:`2^{|I|/2}`: a coefficient is its coordinate divided by this.
+    least, widest
+        Range of the squared scales: a number, and one of each order.
+    squared_scales
+        :math:`\tau_k^2` of each order.
+    strengths
+        :math:`D_{II}`, the precision of each coefficient.
+    precision
+        Precision of each coordinate.
+    """
+
+    orders: IntArray
+    factors: FloatArray
+    least: float
+    widest: FloatArray
+    squared_scales: FloatArray
+    strengths: FloatArray
+    precision: FloatArray
+
+    @property
+    def is_learned(self) -> bool:
+        """Return True: scales and precisions are estimated from the release."""
+        return True
+
+    @classmethod
+    def of(cls, effects: Effects, factors: FloatArray, order: int, error: float) -> Self:
+        """Return the priors with which a search begins, all of the variance of the error of a mean."""
+        # the widest prior of an order is the weak one of `SelectMeasure`
+        widest = PRIOR_DEVIATION**2 / np.exp2(np.arange(1.0, order + 1))
+        orders = effects.orders - 1
+        squared_scales = np.minimum(error, widest)
+        return cls(
+            orders=orders,
+            factors=factors,
+            least=_LEAST * error,
+            widest=widest,
+            squared_scales=squared_scales,
+            strengths=1 / squared_scales[orders],
+            precision=np.full(effects.size, 1 / error),
+        )
+
+    def learned(self, beta: FloatArray, variances: FloatArray) -> Self:
+        """Return the priors after one step of MacKay's fixed point for the scale of each order."""
+        order = len(self.widest)
+        squares = (beta / self.factors) ** 2
+        left = variances / self.factors**2
+        shown = np.bincount(self.orders, weights=self.strengths * squares, minlength=order)
+        informed = np.bincount(self.orders, weights=1 - left * self.strengths, minlength=order)
+        moved = self.squared_scales * shown / np.maximum(informed, _LEAST_INFORMED)
+        squared_scales = np.clip(moved, self.least, self.widest)
+        own = squared_scales[self.orders] + squares + left
+        strengths = np.maximum(2 / own, 1 / self.widest[self.orders])
+        return replace(
+            self,
+            squared_scales=squared_scales,
+            strengths=strengths,
+            precision=strengths / self.factors**2,
+        )
+
 
 def posterior_mode(
     sets: Monomials, means: FloatArray, noise: float, total_noise: float, total: float
@@ -252,45 +334,26 @@ def posterior_mode(
         Exact inference in the model does not fit.
     """
     generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
-    effects, places, scales, moments = parity_effects(sets, generator)
-    orders = effects.orders - 1
+    effects, places, factors, moments = parity_effects(sets, generator)
     q = np.asarray(means, dtype=float)[1:][places]
-    error = noise + 1 / total
-    # the widest prior of an order is the weak one of `SelectMeasure`
-    widest = PRIOR_DEVIATION**2 / 2.0 ** np.arange(1, sets.order + 1)
-    priors = np.minimum(error, widest)
-    precisions = 1 / priors[orders]
-
-    def learned(beta: FloatArray, variances: FloatArray) -> FloatArray:
-        """Update the scale of each order, and return the precisions of the prior on β."""
-        nonlocal priors, precisions
-        squares = (beta / scales) ** 2
-        left = variances / scales**2
-        strength = np.bincount(orders, weights=precisions * squares, minlength=sets.order)
-        informed = np.bincount(orders, weights=1 - left * precisions, minlength=sets.order)
-        priors = np.clip(priors * strength / np.maximum(informed, 1e-9), _LEAST * error, widest)
-        precisions = np.maximum(2 / (priors[orders] + squares + left), 1 / widest[orders])
-        return precisions / scales**2
-
     of_noise = noise * np.eye(q.size) + total_noise * np.multiply.outer(q, q)
-    fit = reweighted_fit(
-        effects,
-        q / scales,
-        of_noise / np.multiply.outer(scales, scales),
-        total,
-        math.sqrt(error),
-        generator,
-        "exact",
-        learned=learned,
+    data = NoisyMeans(
+        moments=moments,
+        means=q / factors,
+        noise=of_noise / np.multiply.outer(factors, factors),
+        total=total,
+        prior=CauchyPriors.of(effects, factors, sets.order, noise + 1 / total),
     )
-    if moments.has_covariance:
-        status = fit.status
-    else:
-        status = "approximate"
+    fit, prior = reweighted_fit(effects, data)
+    status = fit.status
+    if status is Status.NOT_TRUSTED:
+        status = Status.ITERATION_LIMIT
+    elif not moments.has_covariance:
+        status = Status.APPROXIMATE
     found = np.zeros(len(sets))
-    found[1 + places] = fit.coordinates / scales
+    found[1 + places] = fit.coordinates / factors
     return found, {
         "iterations": fit.details["iterations"],
-        "status": "iteration limit" if fit.status == "not trusted" else status,
-        "prior_scales": np.sqrt(priors).tolist(),
+        "status": status.value,
+        "prior_scales": np.sqrt(prior.squared_scales).tolist(),
     }

@@ -52,7 +52,13 @@ from bayesprivmrf.inference.loglinear_fit.fit import (
     fit_means,
     is_narrow,
 )
-from bayesprivmrf.inference.loglinear_fit.reweighted import needs_reweighting, reweighted_fit
+from bayesprivmrf.inference.loglinear_fit.moments import moments_by
+from bayesprivmrf.inference.loglinear_fit.priors import FixedPrior
+from bayesprivmrf.inference.loglinear_fit.reweighted import (
+    NoisyMeans,
+    needs_reweighting,
+    reweighted_fit,
+)
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.pairs import pair_arrays
@@ -120,11 +126,11 @@ def fit_couplings(
     if is_interrupted:
         fit = replace(
             fit,
-            status=str(Status.STOPPED_EARLY.value),
+            status=Status.STOPPED_EARLY,
             details={**fit.details, FALLBACK: "single variables alone"},
         )
     # a smaller model cannot help if the numbers are pure noise
-    if fit.status == Status.NOT_TRUSTED and not signal.is_noise_alone:
+    if fit.status is Status.NOT_TRUSTED and not signal.is_noise_alone:
         fit = fall_back(
             targets,
             fit,
@@ -183,13 +189,16 @@ def fit_targets(
     fit = fit_means(effects, mean, ridge, worth, generator, start=start)
     if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
         return fit
-    if fit.inference == "exact":
-        begin = fit.coordinates
-    else:
-        begin = None
-    return reweighted_fit(
-        effects, mean, noise, targets.total, PRIOR_DEVIATION, generator, fit.inference, begin
+    data = NoisyMeans(
+        moments=moments_by(fit.inference, effects, generator),
+        means=mean,
+        noise=np.diag(noise),
+        total=targets.total,
+        prior=FixedPrior(precision=np.full(effects.size, 1 / PRIOR_DEVIATION**2)),
     )
+    # drawn estimates are no better start than 0
+    begin = fit.coordinates if fit.inference == "exact" else None
+    return reweighted_fit(effects, data, begin)[0]
 
 
 def fall_back(
@@ -230,9 +239,9 @@ def fall_back(
         smaller.append((f"single variables alone, {fewer} rare states merged", merged, ranked[:0]))
     for said, fit_part, kept in smaller:
         fit = fit_part(np.isin(np.arange(standing.size), kept))
-        if fit.status != Status.NOT_TRUSTED:
+        if fit.status is not Status.NOT_TRUSTED:
             details = {**fit.details, FALLBACK: said}
-            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=details)
+            return replace(fit, status=Status.STOPPED_EARLY, details=details)
     return failed
 
 
@@ -262,7 +271,7 @@ def fit_merged(
             effects=declared,
             coordinates=np.zeros(declared.size),
             inference="exact",
-            status="not trusted",
+            status=Status.NOT_TRUSTED,
         )
     fit = with_learned_scales(fit_tables(groups, tables, total=total), tables, total=total)
     declared = Effects.of(cards, fit.effects.scopes)
@@ -273,7 +282,7 @@ def fit_merged(
         effects=declared,
         coordinates=declared.coordinates(flat),
         inference="exact",
-        status="converged" if fit.status is Status.CONVERGED else "not trusted",
+        status=Status.CONVERGED if fit.status is Status.CONVERGED else Status.NOT_TRUSTED,
         details={"iterations": fit.evaluations},
     )
 
@@ -281,7 +290,7 @@ def fit_merged(
 def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
     """Return public numbers about a release."""
     return {
-        "status": fitted.fit.status,
+        "status": fitted.fit.status.value,
         "inference": fitted.fit.inference,
         "form": plan.form,
         "pairs_measured": len(fitted.measured.pairs),

@@ -11,11 +11,12 @@ last fit therefore minimizes
 starting from the end of that search. A noise variance below 1/12 record, the rounding variance of a count, is
 replaced by 1/12. The scales are those of the noise-aware mode,
 :math:`\log τ = \text{common} + \text{order} + \text{own}`, estimated from the evidence
-(`bayesprivmrf.inference.noise_aware.objective`). Main effects keep the standard deviation 10, nearly a flat prior:
-single variables are always measured, and a narrow prior would move probability to empty states. At the minimum the
-coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J. The covariance and the
-scales depend on each other, so both are updated `RENEWALS` times. Forming J takes one product per coordinate. Models
-of more than `DENSE_LIMIT` coordinates keep the scales of the search.
+(`bayesprivmrf.inference.loglinear_fit.scale_prior`). Main effects keep the standard deviation 10, nearly a flat
+prior: single variables are always measured, and a narrow prior would move probability to empty states.
+
+At the minimum the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J. The
+covariance and the scales depend on each other, so both are updated `RENEWALS` times. Forming J takes one product per
+coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
 
 **Noise and misfits.** Noisy tables and the distributions of their noise show which variables to measure again. A
 variable v has groups g of states (`learning.select_measure.measured_tables`). Its own tables and margins of others
@@ -48,9 +49,13 @@ from functools import cached_property
 
 import numpy as np
 
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.inference.loglinear_fit.moments import Product, Scope
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior, learned_scales
+from bayesprivmrf.inference.loglinear_fit.scale_prior import (
+    DENSE_LIMIT,
+    EffectsPrior,
+    learned_scales,
+)
 from bayesprivmrf.inference.optimize import minimize, one_blas_thread
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.select_measure.cells import Cells

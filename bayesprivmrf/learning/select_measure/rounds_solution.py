@@ -44,7 +44,7 @@ from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
+from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import CLEAR, LearnedSolution

@@ -31,7 +31,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.loglinear_fit.moments import MOST_CONFIGURATIONS, Scope
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
+from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
 from bayesprivmrf.learning.select_measure.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.marginals.layout import Layout, elimination_order

@@ -13,7 +13,7 @@ from inference.posterior.engines import junction_forest
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.noise_aware import (
+from bayesprivmrf.inference.loglinear_fit import (
     LOCATION,
     SPREAD_BETWEEN_EFFECTS,
     SPREAD_BETWEEN_ORDERS,

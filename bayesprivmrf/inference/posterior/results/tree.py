@@ -23,7 +23,7 @@ import numpy as np
 from bayesprivmrf.checks import file_path
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
+from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled, Source
 from bayesprivmrf.inference.posterior.noisy_tables import (
     dimension_names,
