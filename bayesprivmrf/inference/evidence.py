@@ -25,6 +25,7 @@ from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.ties import coordinates_of, shared_basis
@@ -109,6 +110,18 @@ class LogLinearFamily:
         """Return the engine for marginals of the model's cliques."""
         return marginal_engine(self.model.cardinalities, self.model.scopes, kind=inference)
 
+    def of_interactions(self, potentials: FloatArray) -> FloatArray:
+        """Return the potentials of the interactions that give the distribution of potentials of the cliques, nats.
+
+        They are of smallest norm, shape (size of `ModelSpecification.believed`); the given ones, if the cliques are
+        the interactions.
+        """
+        own = self.model.believed
+        if own is self.model:
+            return potentials
+        found = family_of(own).potentials(self.coordinates(potentials))
+        return minimum_norm_potentials(own.cardinalities, own.scopes, found)
+
 
 @lru_cache(maxsize=32)
 def family_of(model: ModelSpecification) -> LogLinearFamily:
@@ -152,6 +165,8 @@ class Evidence:
     wave_tables
         Of each measurement that is a whole table of one wave, the wave and the variable positions; otherwise None.
         Empty where the releases are of one population.
+    is_given
+        Whether the model was given to `fit`, apart from the tables that the releases measured.
     """
 
     specification: ModelSpecification
@@ -169,6 +184,7 @@ class Evidence:
     queries: tuple[BoundQuery, ...] | None = None
     wave_totals: tuple[float, ...] = ()
     wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
+    is_given: bool = False
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -364,6 +380,17 @@ class Evidence:
         if self.is_exact.any():
             return (self.rows[self.is_exact], self.noisy_counts[self.is_exact])
         return None
+
+    @property
+    def constraints(self) -> tuple[Any, FloatArray] | None:
+        """Answers without noise, E and e, that an estimate gives back: `exact`.
+
+        None under a model smaller than its measured tables. There they are facts about the records, which sampling
+        separates from the distribution.
+        """
+        if self.specification.interactions is not None:
+            return None
+        return self.exact
 
 
 def require_inference(inference: str) -> None:

@@ -46,6 +46,7 @@ from bayesprivmrf.inference.noise_aware.curvature import (
     weighted_square,
 )
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
+from bayesprivmrf.inference.noise_aware.smaller import decorrelated
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -63,6 +64,9 @@ SPREAD_BETWEEN_EFFECTS = 0.5
 
 # Coordinates up to which the information matrix is formed, and each effect has a scale of its own
 DENSE_LIMIT = 1500
+
+# Shifts of correlated numbers that are taken whole; usual searches settle within three
+_FREE_SHIFTS = 5
 
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
@@ -259,6 +263,7 @@ class Objective:
         self.prior = EffectsPrior(effects=self.means.effects)
         self.is_dense = self.means.effects.size <= DENSE_LIMIT
         self.evaluations = 0
+        self.shifts = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
         """Return T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is fixed."""
@@ -267,12 +272,23 @@ class Objective:
     def hold(self, point: FloatArray) -> None:
         """Move the multipliers of the answers without noise by their errors at the point.
 
+        Under a model smaller than its tables, the numbers are shifted by their correlations (`noise_aware.smaller`).
+
         Such an answer e is a constraint on its mean m. Its loss, 6 (y - m)² with y = e to begin with, is the
         augmented Lagrangian's at the multiplier 12 (y - e): a step of the method of multipliers adds e - m to y, and
         where nothing moves any more, m is e, whatever the 6 (Hestenes 1969, see `noise_aware.mode`).
         """
         evidence = self.means.evidence
-        if evidence.exact is None:
+        if self.means.is_smaller:
+            linearized = self.means.at(point, holds_total=True)
+            noisy = evidence.noisy_counts[evidence.possible]
+            shifted = decorrelated(self.means, self.likelihood, linearized, noisy)
+            # where shift and point chase each other, the mean of two shifts ends it
+            if self.shifts >= _FREE_SHIFTS:
+                shifted = 0.5 * (shifted + self.likelihood.noisy_counts)
+            self.shifts += 1
+            self.likelihood = replace(self.likelihood, noisy_counts=shifted)
+        if evidence.constraints is None:
             return
         is_exact = evidence.is_exact[evidence.possible]
         given = evidence.noisy_counts[evidence.possible]
@@ -284,6 +300,8 @@ class Objective:
         """Return the variance of each count around its mean, noise left out, records squared."""
         # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
         variance = np.full(len(linearized.mean), 1 / 12)
+        if linearized.sampling is not None:
+            return variance + linearized.sampling
         if linearized.unexplained is None:
             return variance
         return variance + np.maximum(np.diag(linearized.unexplained), 0.0)

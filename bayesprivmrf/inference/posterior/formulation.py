@@ -23,6 +23,7 @@ from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, Population
+from bayesprivmrf.inference.given_model import GivenModel
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -90,6 +91,7 @@ class Source:
     estimator: Any
     releases: tuple[Released, ...]
     population: Population
+    model: GivenModel | None = None
 
 
 type Sampler = Literal["nutpie", "pymc"]

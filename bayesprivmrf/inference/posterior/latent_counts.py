@@ -30,6 +30,7 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, warn_caller
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
+from bayesprivmrf.inference.given_model import GivenModel
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.choice import (
@@ -155,6 +156,7 @@ class LatentCounts(_WithoutSmoothing):
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
         population: Population = "one",
+        model: GivenModel | None = None,
         rng: int | np.random.Generator | None = None,
         prior: bool = False,
         sampler: Sampler = "nutpie",
@@ -174,6 +176,11 @@ class LatentCounts(_WithoutSmoothing):
             ``"one"``: all releases are about the same records. ``"waves"``: each release is a wave with different
             people, and all waves share the model. The result then has the variable ``"wave"``, with the states 1,
             2, ..., and ``interval([..., "wave"], of="records")`` counts the people of each wave.
+        model
+            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
+            `ModelSpecification`. Its cliques may be fewer, more or other than the measured tables
+            (`bayesprivmrf.inference.given_model`). A model that omits interactions of a measured table has the
+            log-linear prior and whole records.
         rng
             Seed or generator. Equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
             them. With None a seed is drawn. ``stats["seed"]`` is the seed that reproduces this posterior, or
@@ -233,7 +240,7 @@ class LatentCounts(_WithoutSmoothing):
         truth("prior", prior)
         if time_limit is not None:
             positive_finite("time_limit", time_limit)
-        evidence = gather(releases, takes_bounds=True, population=population)
+        evidence = gather(releases, takes_bounds=True, population=population, model=model)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
                 "`fit` samples the true counts behind noisy ones, and no measurement in this release has noise",
@@ -297,7 +304,7 @@ class LatentCounts(_WithoutSmoothing):
             given = tuple(releases)
         else:
             given = (releases,)
-        source = Source(estimator=self, releases=given, population=population)
+        source = Source(estimator=self, releases=given, population=population, model=model)
         tree = build_tree(
             evidence,
             formulation.settings,

@@ -129,30 +129,33 @@ def build_tree(
 
 def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     """Return the data set of marginals and counts of each clique, potentials of each effect, and scalars."""
-    model = evidence.specification
+    given = evidence.specification
+    model = given.believed
     names = dimension_names(model.domain)
     tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
-    for kind, flat in (("marginal", finished.marginals), ("counts", finished.counts)):
+    for kind, values in (("marginal", finished.marginals), ("counts", finished.counts)):
+        flat = given.on_interactions(values)
         for position, scope in enumerate(model.scopes):
             start, stop = model.offsets[position : position + 2]
             table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
             tables[table_name(kind, names, scope)] = (scope, table)
-    effects = Effects.of(model.cardinalities, model.scopes)
+    effects = Effects.of(given.cardinalities, given.scopes)
+    own = set(Effects.of(model.cardinalities, model.scopes).subsets)
     # potentials are left out if their tables have more than six times the cells of the cliques
-    cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in effects.subsets)
+    cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in own)
     attributes = {"counts": _COUNTS_NOTE}
     if cells > 6 * model.size:
-        many = f"{len(effects.subsets)} effects"
+        many = f"{len(own)} effects"
         attributes["potentials"] = f"left out: {many} have many times the cells of the tables"
     else:
         for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
-            if not has_zeros(evidence, subset):
+            if subset in own and not has_zeros(evidence, subset):
                 tables[table_name("potentials", names, subset)] = (subset, table)
     dataset = _dataset(evidence, tables, _DRAWN)
     if evidence.total_standard_error > 0:
         dataset["total"] = (_DRAWN, finished.total, {"units": "records"})
     if finished.scales is not None:
-        prior = EffectsPrior(effects=coordinates_of(model))
+        prior = EffectsPrior(effects=coordinates_of(given))
         labels = np.array(scaled_effects(prior, names), dtype=object)
         dataset = dataset.assign_coords(
             effect=("effect", labels), order=("effect", np.array(prior.orders))
