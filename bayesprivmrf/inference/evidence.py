@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -121,6 +121,19 @@ class LogLinearFamily:
             return potentials
         found = family_of(own).potentials(self.coordinates(potentials))
         return minimum_norm_potentials(own.cardinalities, own.scopes, found)
+
+    def on_cliques(self, potentials: FloatArray) -> FloatArray:
+        """Return potentials of the cliques that add up potentials of the interactions; see `of_interactions`."""
+        model = self.model
+        own = model.believed
+        if own is model:
+            return potentials
+        flat = self.base.copy()
+        for scope, (start, stop) in zip(own.scopes, pairwise(own.offsets), strict=True):
+            home = model.parent(scope)
+            cells = cells_within(model.cardinalities, scope, model.scopes[home])
+            flat[slice(*model.offsets[home : home + 2])] += potentials[start:stop][cells]
+        return flat
 
 
 @lru_cache(maxsize=32)

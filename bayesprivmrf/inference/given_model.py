@@ -196,6 +196,18 @@ def _over(model: ModelSpecification, scope: Clique) -> ModelSpecification:
     return ModelSpecification(domain=Domain(variables=scope, states=states), cliques=(scope,))
 
 
+def refuse_loopy(model: ModelSpecification, inference: str) -> None:
+    """Raise an error for loopy marginals of a model that omits interactions of measured tables.
+
+    Loopy marginals of the measured tables and of the model's cliques would differ.
+    """
+    if model.interactions is not None and inference != "exact":
+        raise ModelError(
+            "a model that omits interactions of measured tables needs exact inference, got inference='loopy'; fit "
+            "with inference='exact', or with a model whose cliques hold the measured tables."
+        )
+
+
 def _of_cliques(domain: Domain, given: object) -> ModelSpecification:
     """Return the model with some cliques; a variable that is in none is left out."""
     remedy = "write a list of cliques such as [('a', 'b'), ('c',)], a network of `declare`, or a ModelSpecification"

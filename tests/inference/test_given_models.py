@@ -351,3 +351,75 @@ def test_draws_of_a_smaller_model_are_distributions_of_it():
     np.testing.assert_allclose(joint, product, atol=1e-10)
     draws: Draws = posterior._draws
     np.testing.assert_allclose(draws.finished.marginals[0, 3], joint.ravel(), atol=1e-8)
+
+
+def fitted_proportionally(table, cliques, names):
+    """Return the maximum likelihood table of some margins, by iterative proportional fitting."""
+    fitted = np.full(table.shape, table.sum() / table.size)
+    for _ in range(2000):
+        for clique in cliques:
+            axes = tuple(a for a, name in enumerate(names) if name not in clique)
+            wanted = table.sum(axis=axes, keepdims=True)
+            seen = fitted.sum(axis=axes, keepdims=True)
+            fitted = fitted * np.divide(wanted, seen, out=np.zeros_like(seen), where=seen > 0)
+    return fitted
+
+
+@pytest.mark.parametrize("has_empty", [False, True])
+@pytest.mark.parametrize("graph", [[("a", "b"), ("b", "c"), ("a", "c")], [("a", "b"), ("c",)]])
+def test_naive_estimate_of_an_exact_table_is_maximum_likelihood(graph, has_empty):
+    rng = np.random.default_rng(3)
+    states = {"a": [0, 1], "b": ["x", "z", "y"], "c": [1, 0]}
+    names = tuple(states)
+    table = rng.multinomial(900, joint_of(states, graph, rng).ravel()).reshape(2, 3, 2)
+    table = table.astype(float)
+    if has_empty:
+        table[1, 2] = 0
+    network = bpm.declare(states, [names])
+    release = bpm.NoisyStatistics.from_tables(network, {names: table}, noise=noise.NoNoise())
+    solution = quiet(bpm.NaiveMLE(), release, model=graph)
+    wanted = fitted_proportionally(table, graph, names) / table.sum()
+    np.testing.assert_allclose(solution.marginal(names).values, wanted, atol=1e-6)
+    mode = quiet(bpm.NoiseAwareMAP(scale=30.0), release, model=graph)
+    if not has_empty:
+        np.testing.assert_allclose(mode.marginal(names).values, wanted, atol=2e-4)
+    with pytest.raises(ModelError, match="without noise back exactly"):
+        bpm.CGM().fit(release, model=graph)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_all_estimators_agree_under_little_noise(graph):
+    rng = np.random.default_rng(11)
+    cliques = GRAPHS[graph]
+    release, _ = saturated(STATES, joint_of(STATES, cliques, rng), 200_000, 2.0, rng)
+    mode = quiet(bpm.NoiseAwareMAP(), release, model=cliques)
+    naive = quiet(bpm.NaiveMLE(), release, model=cliques)
+    cgm = quiet(bpm.CGM(), release, model=cliques)
+    for asked in ([3, "b"], [1, "d"], ["b", 1, "d"]):
+        wanted = mode.marginal(asked).values
+        np.testing.assert_allclose(naive.marginal(asked).values, wanted, atol=0.002)
+        np.testing.assert_allclose(cgm.marginal(asked).values, wanted, atol=0.002)
+    assert naive.specification == cgm.specification == mode.specification
+    for solution in (naive, cgm):
+        assert solution.status in ("converged", "stopped early")
+        assert len(list(solution.network.get_factors())) == len(solution.specification.cliques)
+
+
+def test_naive_and_cgm_of_distant_and_larger_models():
+    release = two_tables()
+    with pytest.raises(ModelError, match="undetermined; use CGM or NoiseAwareMAP"):
+        bpm.NaiveMLE().fit(release, model=[("a", "b"), ("b", "c")])
+    quiet(bpm.CGM(), release, model=[("a", "b"), ("b", "c")])
+    for estimator in (bpm.NaiveMLE(), bpm.CGM()):
+        solution = quiet(estimator, release, model=[("a", "b", "c")])
+        table = solution.marginal(["a", "b"]).values
+        np.testing.assert_allclose(table, np.array([[8, 4], [4, 4]]) / 20, atol=0.003)
+
+
+def test_loopy_inference_of_a_smaller_model_is_refused():
+    rng = np.random.default_rng(1)
+    states = {"a": [0, 1], "b": [0, 1]}
+    release, _ = saturated(states, joint_of(states, [("a",)], rng), 500, 2.0, rng)
+    for estimator in (bpm.NoiseAwareMAP, bpm.NaiveMLE, bpm.CGM):
+        with pytest.raises(ModelError, match="needs exact inference"):
+            estimator(inference="loopy").fit(release, model=[("a",), ("b",)])

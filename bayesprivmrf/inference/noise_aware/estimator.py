@@ -14,7 +14,7 @@ from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
-from bayesprivmrf.inference.given_model import GivenModel
+from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import Bounds, ChainFunction
@@ -280,6 +280,7 @@ class NoiseAwareMAP(NamedSettings):
         begin = time.perf_counter()
         evidence = gather(releases, population=population, model=model)
         specification = evidence.specification
+        refuse_loopy(specification, self.inference)
         if specification.shares_transitions:
             return self._transitions(evidence, begin)
         settings = Settings(
