@@ -385,13 +385,27 @@ def gather(
     return evidence
 
 
+def given_specification(
+    releases: NoisyStatistics | Sequence[NoisyStatistics], model: GivenModel | None
+) -> ModelSpecification | None:
+    """Return the model that was given to `fit`, with the releases' names and labels; None if there is none."""
+    if model is None:
+        return None
+    if isinstance(releases, list | tuple):
+        given = list(releases)
+    else:
+        given = [releases]
+    models = [one.specification for one in given if isinstance(one, NoisyStatistics)]
+    zeros = dict.fromkeys(zero for own in models for zero in own.impossible)
+    return believed_model(joint_domain(models), zeros, model)
+
+
 def _under_given(
     given: GivenModel, releases: Sequence[NoisyStatistics], *, is_waves: bool
 ) -> dict[str, Any]:
     """Return what `Evidence` holds of releases under a model that was given to `fit`."""
-    models = [release.specification for release in releases]
-    zeros = dict.fromkeys(zero for model in models for zero in model.impossible)
-    believed = believed_model(joint_domain(models), zeros, given)
+    believed = given_specification(releases, given)
+    assert believed is not None
     if not is_waves:
         return of_one_population_under(believed, releases)
     scopes = [scope for release in releases for bound in release.bound for scope in bound.scopes]

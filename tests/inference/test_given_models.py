@@ -423,3 +423,164 @@ def test_loopy_inference_of_a_smaller_model_is_refused():
     for estimator in (bpm.NoiseAwareMAP, bpm.NaiveMLE, bpm.CGM):
         with pytest.raises(ModelError, match="needs exact inference"):
             estimator(inference="loopy").fit(release, model=[("a",), ("b",)])
+
+
+@pytest.mark.parametrize("given", [[("a", "b"), ("c",)], [("a", "b", "c")], "ties"])
+def test_files_store_the_model(given, tmp_path):
+    rng = np.random.default_rng(4)
+    states = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+    if given == "ties":
+        given = bpm.declare(states, [("a", "b"), ("b", "c")], tied=[[("a", "b"), ("b", "c")]])
+        release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
+    elif len(given) == 1:
+        release = two_tables()
+    else:
+        release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
+    how = {"rng": 1, "draws": 50, "chains": 2, "progress_bar": False}
+    posterior = quiet(bpm.LatentCounts(), release, model=given, **how)
+    posterior.save(tmp_path / "p.nc")
+    again = bpm.load_posterior(tmp_path / "p.nc")
+    assert again.specification == posterior.specification
+    for asked, of in ((["a", "c"], "population"), (["a", "b"], "records")):
+        own = posterior.interval(asked, of=of)
+        assert own.equals(again.interval(asked, of=of))
+    assert again.assumptions == posterior.assumptions
+
+
+def left_out_release(law, scale):
+    rng = np.random.default_rng(8)
+    states = {"a": [0, 1], "b": ["x", "z", "y"], "c": [1, 0, 2]}
+    names = tuple(states)
+    joint = joint_of(states, [("a", "b"), ("b", "c")], rng)
+    table = rng.multinomial(5000, joint.ravel()).reshape(joint.shape)
+    noisy = table + (np.round(rng.normal(0, scale, joint.shape)) if scale else 0)
+    network = bpm.declare(states, [names])
+    return bpm.NoisyStatistics.from_tables(network, {names: noisy}, noise=law), noisy
+
+
+@pytest.mark.parametrize("law", [noise.Gaussian(3.0), noise.DiscreteGaussian(3.0)])
+def test_variables_that_the_model_leaves_out_are_summed(law):
+    release, noisy = left_out_release(law, 3.0)
+    network = bpm.declare({"a": [0, 1], "b": ["x", "z", "y"]}, [("a", "b")])
+    summed = bpm.NoisyStatistics.from_tables(
+        network, {("a", "b"): noisy.sum(axis=2)}, noise=law.summed(3)
+    )
+    evidence = gather(release, model=[("a", "b")])
+    own = gather(summed)
+    np.testing.assert_array_equal(evidence.noisy_counts, own.noisy_counts)
+    assert evidence.noise == own.noise
+    assert evidence.specification == own.specification
+    for estimator in (bpm.NoiseAwareMAP(), bpm.NaiveMLE(), bpm.CGM()):
+        one = quiet(estimator, release, model=[("b", "a")])
+        other = quiet(estimator, summed)
+        np.testing.assert_allclose(
+            one.marginal(["a", "b"]).values, other.marginal(["a", "b"]).values, atol=1e-4
+        )
+        assert list(one.specification.domain.variables) == ["a", "b"]
+    # the whole sample is one table of a single variable
+    alone = quiet(bpm.NoiseAwareMAP(), release, model=[("c",)])
+    np.testing.assert_allclose(
+        alone.marginal("c").values, noisy.sum(axis=(0, 1)) / noisy.sum(), atol=0.002
+    )
+
+
+def test_exact_numbers_and_bounds_are_summed_over_what_is_left_out():
+    release, noisy = left_out_release(noise.NoNoise(), 0)
+    solution = quiet(bpm.NaiveMLE(), release, model=[("a", "b")])
+    np.testing.assert_allclose(
+        solution.marginal(["a", "b"]).values, noisy.sum(axis=2) / noisy.sum(), atol=1e-9
+    )
+
+
+def test_bounds_are_summed_over_what_is_left_out():
+    states = {"a": [0, 1], "b": [0, 1, 2]}
+    network = bpm.declare(states, [("a", "b")])
+    law = noise.Within(4.5)
+    tables = [("a", noise.NoNoise(), [30.0, 25.0]), (("a", "b"), law, np.full((2, 3), 4.5))]
+    release = bpm.NoisyStatistics.from_tables(
+        network,
+        [(("a",), tables[0][2]), (("a", "b"), tables[1][2])],
+        noise=[tables[0][1], law],
+    )
+    evidence = gather(release, takes_bounds=True, model=[("b",)])
+    assert evidence.noise == (noise.Within(9.0),)
+    np.testing.assert_array_equal(evidence.noisy_counts, [9.0, 9.0, 9.0])
+
+
+def test_left_out_variables_without_a_sum_are_refused():
+    release, _ = left_out_release(noise.DiscreteGaussian(0.7), 0.7)
+    with pytest.raises(ModelError, match="add 'c' to `model`"):
+        bpm.NoiseAwareMAP().fit(release, model=[("a", "b")])
+    states = {"a": [0, 1], "b": [0, 1, 2]}
+    network = bpm.declare(states, [("a", "b")])
+    measured = [
+        bpm.Measurement(q.table("a", "b"), np.full(6, 50.0), noise.Gaussian(2.0)),
+        bpm.Measurement(
+            q.weighted("b", matrix=[[0, 1, 2]]), np.array([300.0]), noise.Gaussian(2.0)
+        ),
+    ]
+    weighing = bpm.NoisyStatistics.from_measurements(network, measured)
+    with pytest.raises(ModelError, match="whole tables, which are summed over it"):
+        bpm.NoiseAwareMAP().fit(weighing, model=[("a",)])
+    zeros = bpm.declare(states, [("a", "b")], impossible=[{"a": 0, "b": 2}])
+    table = np.array([[100, 80, 0], [70, 60, 50]], float)
+    impossible = bpm.NoisyStatistics.from_tables(
+        zeros, {("a", "b"): table}, noise=noise.Gaussian(2.0)
+    )
+    with pytest.raises(ModelError, match="without structural zeros of it"):
+        bpm.NoiseAwareMAP().fit(impossible, model=[("a",)])
+
+
+def test_several_releases_and_waves_under_a_given_model():
+    rng = np.random.default_rng(12)
+    states = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
+    cliques = [("a", "b"), ("b", "c")]
+    joint = joint_of(states, cliques, rng)
+    one, _ = saturated(states, joint, 20_000, 3.0, rng)
+    other, _ = saturated(states, joint, 20_000, 3.0, rng)
+    waves = quiet(bpm.NoiseAwareMAP(), [one, other], population="waves", model=cliques)
+    np.testing.assert_allclose(waves.marginal(["a", "b", "c"]).values, joint, atol=0.015)
+    assert waves.specification.cliques == (("wave", "a", "b"), ("wave", "b", "c"))
+    assert set(waves.interval(["a", "c"])["status"]) == {"model"}
+    # two releases of the same people, linked by the model alone
+    first = bpm.NoisyStatistics.from_tables(
+        bpm.declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")]),
+        {("a", "b"): 20_000 * joint.sum(axis=2)},
+        noise=noise.Gaussian(3.0),
+    )
+    second = bpm.NoisyStatistics.from_tables(
+        bpm.declare({"b": [0, 1], "c": [0, 1]}, [("b", "c")]),
+        {("b", "c"): 20_000 * joint.sum(axis=0)},
+        noise=noise.Gaussian(3.0),
+    )
+    chain = quiet(bpm.NoiseAwareMAP(), [first, second], model=cliques)
+    np.testing.assert_allclose(chain.marginal(["a", "b", "c"]).values, joint, atol=0.01)
+    apart = quiet(bpm.NoiseAwareMAP(), [first, second], model=[("a",), ("b", "c")])
+    np.testing.assert_allclose(apart.marginal("a").values, joint.sum(axis=(1, 2)), atol=0.01)
+
+
+def test_a_chain_of_shared_transitions_on_a_release():
+    rng = np.random.default_rng(13)
+    names = ["jan", "feb", "mar"]
+    states = {name: ["in", "out"] for name in names}
+    steps = [("jan", "feb"), ("feb", "mar")]
+    chain = bpm.markov_chain(["in", "out"], 3, share="transitions", names=names)
+    release, _ = saturated(states, joint_of(states, steps, rng), 4000, 3.0, rng)
+    with pytest.raises(ModelError, match="share='potentials'"):
+        bpm.NoiseAwareMAP().fit(release, model=chain)
+    # tables of the steps alone can be fitted under one transition matrix
+    joint = joint_of(states, steps, rng)
+    network = bpm.declare(states, steps)
+    tables = {steps[0]: 4000 * joint.sum(axis=2), steps[1]: 4000 * joint.sum(axis=0)}
+    apart = bpm.NoisyStatistics.from_tables(network, tables, noise=noise.Gaussian(3.0))
+    shared = quiet(bpm.NoiseAwareMAP(), apart, model=chain)
+    assert shared.specification.shares_transitions
+    free = bpm.markov_chain(["in", "out"], 3, names=names)
+    # the ends of the chain, measured beside its steps
+    distant = bpm.declare(states, [*steps, ("jan", "mar")])
+    tables[("jan", "mar")] = 4000 * joint.sum(axis=1)
+    ends = bpm.NoisyStatistics.from_tables(distant, tables, noise=noise.Gaussian(3.0))
+    for estimator in (bpm.NoiseAwareMAP(), bpm.CGM(), bpm.NaiveMLE()):
+        solution = quiet(estimator, ends, model=free)
+        assert solution.specification.cliques == tuple(steps)
+        assert "misfit_tail" in solution.stats

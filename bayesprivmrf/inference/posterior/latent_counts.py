@@ -31,7 +31,7 @@ from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
 from bayesprivmrf.inference.given_model import GivenModel
-from bayesprivmrf.inference.given_releases import gather
+from bayesprivmrf.inference.given_releases import gather, given_specification
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.choice import (
     Choice,
@@ -304,7 +304,7 @@ class LatentCounts(_WithoutSmoothing):
             given = tuple(releases)
         else:
             given = (releases,)
-        source = Source(estimator=self, releases=given, population=population, model=model)
+        source = Source(estimator=self, releases=given, population=population, model=given_model)
         tree = build_tree(
             evidence,
             formulation.settings,

@@ -39,20 +39,25 @@ from bayesprivmrf.inference.posterior.measured import (
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.release.codec import domain_content, model_content
 
 if TYPE_CHECKING:
     import xarray as xr
 
     from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
-# Name and version of the format; any change of its meaning needs a new version
-FORMAT, VERSION = "bayesprivmrf-posterior", 1
+# Name of the format, and its newest version; any change of its meaning needs a new version
+FORMAT, VERSION = "bayesprivmrf-posterior", 2
+# Version of posteriors under the model that their releases declare; version 2 has another model
+DECLARED_VERSION = 1
 # Group of the file for the content that is not in `Posterior.tree`
 GROUP = "bayesprivmrf"
 # Fields of `Finished` in that group: arrays of draws
 ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
 # Fields of `Finished` in that group: arrays of draws by name
 BY_NAME = ("log_prior", "learned")
+# Fields of `Finished` that stand in the tree, unless the model omits interactions of measured tables
+TABLES = ("marginals", "counts")
 # Leading dimensions of every array of draws
 _DRAWN = ("chain", "draw")
 # note on relaxed latent counts, an attribute of their group
@@ -243,7 +248,10 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
     finished = posterior._draws.finished
     source = posterior._source
-    own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
+    names = ARRAYS
+    if posterior._evidence.specification.interactions is not None:
+        names = (*ARRAYS, *TABLES)
+    own: dict[str, Any] = {name: getattr(finished, name) for name in names}
     own |= {
         f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()
     }
@@ -262,11 +270,15 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
         "status": posterior.status.value,
         "stats": dict(posterior.stats),
     }
+    version = DECLARED_VERSION
+    if source.model is not None:
+        version = VERSION
+        document["model"] = domain_content(source.model.domain) | model_content(source.model)
     tree = posterior.tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
-    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
+    tree.attrs |= {"format": FORMAT, "format_version": version}
     # HDF5 writes to an open file, which hides a full disk from it: a failed write would end the process
     with replaced_when_whole(Path(os.path.realpath(file_path("path", path)))) as file:
         tree.to_netcdf(file, engine="h5netcdf")
