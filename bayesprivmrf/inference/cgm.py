@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -28,6 +28,7 @@ from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, s
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
+from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
@@ -62,10 +63,7 @@ class EMPath:
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
         self.basis = evidence.family.basis
-        if self.basis is None:
-            self.left_inverse = None
-        else:
-            self.left_inverse = np.linalg.pinv(self.basis.toarray())
+        self.left_inverse = self._left_inverse()
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         if self.basis is None:
             self.acceleration = settings.acceleration
@@ -89,6 +87,23 @@ class EMPath:
         self.blocks = 0
         self.evaluations = 1
         self.unconverged = 0
+
+    def _left_inverse(self) -> Callable[[FloatArray], FloatArray] | None:
+        """Return the map to β whose potentials are near given ones, and equal if all cells are possible."""
+        family = self.evidence.family
+        model = family.model
+        if self.basis is None:
+            return None
+        if model.interactions is not None and not model.believed.is_restricted:
+            # β are the cells of the interactions' tables
+            return family.of_interactions
+        inverse = np.linalg.pinv(self.basis.toarray())
+        inside = np.isfinite(family.base)
+
+        def near(potentials: FloatArray) -> FloatArray:
+            return inverse @ np.where(inside, potentials - np.where(inside, family.base, 0.0), 0.0)
+
+        return near
 
     def run(self) -> Status:
         """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
@@ -183,13 +198,8 @@ class EMPath:
         else:
             family = self.evidence.family
             start = self.point.potentials
-            if (
-                self.left_inverse is not None
-            ):  # β whose potentials are near, and equal if all cells are possible
-                inside = np.isfinite(family.base)
-                start = self.left_inverse @ np.where(
-                    inside, start - np.where(inside, family.base, 0.0), 0.0
-                )
+            if self.left_inverse is not None:
+                start = self.left_inverse(start)
             potentials, _, stats = match_marginals(
                 self.engine, family.base, step.marginals, start=start, basis=self.basis
             )
@@ -281,6 +291,11 @@ class CGM(NamedSettings):
                 remedy="use NaiveMLE or NoiseAwareMAP, or declare markov_chain(..., share='potentials')",
                 option="use `--method naive-mle` or `--method noise-aware`",
             )
+        if model.interactions is not None and evidence.is_exact.any():
+            raise ModelError(
+                "CGM gives answers without noise back exactly, and a model that omits interactions of their tables "
+                "cannot; use NaiveMLE, NoiseAwareMAP or LatentCounts."
+            )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(
                 "`e_step` must be 'dual' for tied or scored potentials, got 'nlbp'; leave it out, or use NaiveMLE, "
@@ -305,6 +320,7 @@ class CGM(NamedSettings):
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
         population: Population = "one",
+        model: GivenModel | None = None,
     ) -> Solution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -315,6 +331,9 @@ class CGM(NamedSettings):
         population
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
+        model
+            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
+            `ModelSpecification` (`bayesprivmrf.inference.given_model`).
 
         Returns
         -------
@@ -329,16 +348,19 @@ class CGM(NamedSettings):
             Released tables disagree by more than their noise. The fit is ``not_trusted``.
         """
         begin = time.perf_counter()
-        evidence = gather(releases, population=population)
+        evidence = gather(releases, population=population, model=model)
+        refuse_loopy(evidence.specification, self.inference)
         self._refuse_what_it_cannot(evidence)
-        model = evidence.specification
+        specification = evidence.specification
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if (
             self.inference == "exact"
         ):  # Bethe's marginals depend on the gauge where cliques share pairs
-            potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
+            potentials = minimum_norm_potentials(
+                specification.cardinalities, specification.scopes, potentials
+            )
         stats = {
             "em_steps": path.point.taken,
             "blocks": path.blocks,

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -25,6 +25,7 @@ from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.ties import coordinates_of, shared_basis
@@ -109,6 +110,31 @@ class LogLinearFamily:
         """Return the engine for marginals of the model's cliques."""
         return marginal_engine(self.model.cardinalities, self.model.scopes, kind=inference)
 
+    def of_interactions(self, potentials: FloatArray) -> FloatArray:
+        """Return the potentials of the interactions that give the distribution of potentials of the cliques, nats.
+
+        They are of smallest norm, shape (size of `ModelSpecification.believed`); the given ones, if the cliques are
+        the interactions.
+        """
+        own = self.model.believed
+        if own is self.model:
+            return potentials
+        found = family_of(own).potentials(self.coordinates(potentials))
+        return minimum_norm_potentials(own.cardinalities, own.scopes, found)
+
+    def on_cliques(self, potentials: FloatArray) -> FloatArray:
+        """Return potentials of the cliques that add up potentials of the interactions; see `of_interactions`."""
+        model = self.model
+        own = model.believed
+        if own is model:
+            return potentials
+        flat = self.base.copy()
+        for scope, (start, stop) in zip(own.scopes, pairwise(own.offsets), strict=True):
+            home = model.parent(scope)
+            cells = cells_within(model.cardinalities, scope, model.scopes[home])
+            flat[slice(*model.offsets[home : home + 2])] += potentials[start:stop][cells]
+        return flat
+
 
 @lru_cache(maxsize=32)
 def family_of(model: ModelSpecification) -> LogLinearFamily:
@@ -152,6 +178,8 @@ class Evidence:
     wave_tables
         Of each measurement that is a whole table of one wave, the wave and the variable positions; otherwise None.
         Empty where the releases are of one population.
+    is_given
+        Whether the model was given to `fit`, apart from the tables that the releases measured.
     """
 
     specification: ModelSpecification
@@ -169,6 +197,7 @@ class Evidence:
     queries: tuple[BoundQuery, ...] | None = None
     wave_totals: tuple[float, ...] = ()
     wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
+    is_given: bool = False
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -364,6 +393,17 @@ class Evidence:
         if self.is_exact.any():
             return (self.rows[self.is_exact], self.noisy_counts[self.is_exact])
         return None
+
+    @property
+    def constraints(self) -> tuple[Any, FloatArray] | None:
+        """Answers without noise, E and e, that an estimate gives back: `exact`.
+
+        None under a model smaller than its measured tables. There they are facts about the records, which sampling
+        separates from the distribution.
+        """
+        if self.specification.interactions is not None:
+            return None
+        return self.exact
 
 
 def require_inference(inference: str) -> None:

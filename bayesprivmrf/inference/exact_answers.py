@@ -56,10 +56,10 @@ _MOST_PRODUCTS = 400
 def refuse_shared(evidence: Evidence) -> None:
     """Raise where an estimate that honours answers without noise would leave a model of shared parameters."""
     model = evidence.specification
-    if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
+    if evidence.constraints is None or not (model.is_restricted or model.shares_transitions):
         return
     effects = evidence.family.effects
-    rows = evidence.exact[0].toarray().astype(float)
+    rows = evidence.constraints[0].toarray().astype(float)
     # E'g may be potentials of the model for every g, as with the public sizes of waves
     if model.shares_transitions or max(map(effects.missed, rows)) >= _TOLERANCE:
         raise ModelError(
@@ -81,10 +81,10 @@ def honoured(
     potentials
         θ, shape (model size,), minus infinity at impossible cells.
     """
-    if evidence.exact is None:
+    if evidence.constraints is None:
         return potentials, True
     refuse_shared(evidence)
-    rows, answers = evidence.exact
+    rows, answers = evidence.constraints
     norms = np.sqrt(rows.power(2) @ evidence.supported_cells.astype(float))
     rows = rows.multiply(1 / norms[:, np.newaxis]).tocsr()
     nearest, missed = _nearest(engine, potentials, rows, answers / norms / evidence.total)

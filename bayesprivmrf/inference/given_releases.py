@@ -24,6 +24,13 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
+from bayesprivmrf.inference.given_model import (
+    GivenModel,
+    believed_model,
+    measurements_of,
+    numbers_about,
+    tables_of,
+)
 from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import label_key
@@ -32,6 +39,34 @@ from bayesprivmrf.privacy import NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measurement import stacked
+
+
+def joint_domain(models: Sequence[ModelSpecification]) -> Domain:
+    """Return all variables of some models in the order in which they come up.
+
+    Raises
+    ------
+    ModelError
+        A shared variable has other states or another order of them.
+    """
+    domain = Domain.from_states({})
+    for other in (model.domain for model in models):
+        for variable in other.variables:
+            if variable in domain:
+                known = domain.states_of(variable)
+            else:
+                known = ()
+            given = other.states_of(variable)
+            if variable in domain and list(map(label_key, known)) != list(map(label_key, given)):
+                raise ModelError(
+                    f"releases that are fitted jointly must have the same states of {variable!r}, got "
+                    f"{list(known)!r} and {list(given)!r}; declare the same states, in the same order, for every "
+                    "release, or give variables that mean different things different names."
+                )
+        new = [variable for variable in other.variables if variable not in domain]
+        states = (*domain.states, *map(other.states_of, new))
+        domain = Domain(variables=(*domain.variables, *new), states=states)
+    return domain
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -52,24 +87,7 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     first = models[0]
     if all(model == first for model in models):
         return first
-    # all variables in the order in which they come up; those of several releases agree on their states
-    domain = Domain.from_states({})
-    for other in (model.domain for model in models):
-        for variable in other.variables:
-            if variable in domain:
-                known = domain.states_of(variable)
-            else:
-                known = ()
-            given = other.states_of(variable)
-            if variable in domain and list(map(label_key, known)) != list(map(label_key, given)):
-                raise ModelError(
-                    f"releases that are fitted jointly must have the same states of {variable!r}, got "
-                    f"{list(known)!r} and {list(given)!r}; declare the same states, in the same order, for every "
-                    "release, or give variables that mean different things different names."
-                )
-        new = [variable for variable in other.variables if variable not in domain]
-        states = (*domain.states, *map(other.states_of, new))
-        domain = Domain(variables=(*domain.variables, *new), states=states)
+    domain = joint_domain(models)
     for model in models:
         is_larger = first.shares_transitions and len(model.domain.variables) < len(domain.variables)
         if model.sharing != first.sharing or is_larger:
@@ -135,6 +153,38 @@ def of_one_population(
     if is_covered and len(scopes) == len(queries):
         return found | {"scopes": scopes}
     return found | {"queries": tuple(queries)}
+
+
+def of_one_population_under(
+    believed: ModelSpecification, releases: Sequence[NoisyStatistics]
+) -> dict[str, Any]:
+    """Return what `of_one_population` does, for a model apart from the tables that were measured.
+
+    Each measurement is first summed over the variables that the model leaves out (`numbers_about`).
+    """
+    told = [
+        numbers_about(believed.domain, measured)
+        for release in releases
+        for measured in measurements_of(release)
+    ]
+    kept = [each for each in told if each is not None]
+    model = tables_of(believed, (scope for each in kept for scope in each.query.scopes))
+    total, error = joint_total(releases)
+    found = {
+        "specification": model,
+        "estimated_total": total,
+        "total_standard_error": error,
+        "scopes": (),
+        "noisy_counts": np.concatenate([np.zeros(0), *(each.values for each in kept)]),
+        "noise": tuple(each.noise for each in kept),
+        "is_given": True,
+    }
+    queries = tuple(each.on(model) for each in kept)
+    scopes = tuple(query.positions[0] for query in queries if query.is_table)
+    is_covered = set(map(frozenset, scopes)).issuperset(map(frozenset, model.scopes))
+    if is_covered and len(scopes) == len(queries):
+        return found | {"scopes": scopes}
+    return found | {"queries": queries}
 
 
 def checked_releases(
@@ -214,6 +264,7 @@ def gather(
     needs_kernel: bool = True,
     takes_bounds: bool = False,
     population: Population = "one",
+    model: GivenModel | None = None,
 ) -> Evidence:
     """Return the evidence of one release, or of several of one population or of one model.
 
@@ -229,6 +280,8 @@ def gather(
     population
         ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
         (`bayesprivmrf.inference.waves`).
+    model
+        The model, if it is another than the releases declare (`bayesprivmrf.inference.given_model`).
 
     Raises
     ------
@@ -249,8 +302,15 @@ def gather(
     truth("takes_bounds", takes_bounds)
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
-    joint = (of_waves if is_waves else of_one_population)(joint_specification(given), given)
-    model = joint["specification"]
+    joint = {
+        "noisy_counts": np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given)]),
+        "noise": tuple(law for release in given for law in release.noise),
+    }
+    if model is None:
+        joint |= (of_waves if is_waves else of_one_population)(joint_specification(given), given)
+    else:
+        joint |= _under_given(model, given, is_waves=is_waves)
+    specification = joint["specification"]
     total = joint["estimated_total"]
     error = joint["total_standard_error"]
     public = [float(one.total) for one in given if is_waves and one.total is not None]
@@ -280,21 +340,17 @@ def gather(
             "release keeps its own.",
             GuaranteeWarning,
         )
-    cells = np.isfinite(family_of(model).base).astype(float)
+    cells = np.isfinite(family_of(specification).base).astype(float)
     if "queries" in joint:
-        possible = abs(stacked(joint["queries"], model.size)) @ cells > 0
+        possible = abs(stacked(joint["queries"], specification.size)) @ cells > 0
     else:
-        parts = [model.project(cells, scope).ravel() for scope in joint["scopes"]]
+        parts = [specification.project(cells, scope).ravel() for scope in joint["scopes"]]
         possible = np.concatenate([np.zeros(0), *parts]) > 0
+    if public:
+        joint["noisy_counts"] = np.concatenate([joint["noisy_counts"], public])
+        joint["noise"] = (*joint["noise"], NoNoise())
     evidence = Evidence(
         **joint,
-        noisy_counts=np.concatenate(
-            [np.zeros(0), *(one.flat.astype(float) for one in given), public]
-        ),
-        noise=(
-            *(law for release in given for law in release.noise),
-            *([NoNoise()] if public else []),
-        ),
         possible=possible,
         total=max(total, 1.0) if total == total else 1.0,
         is_simulated=any(release.provenance.simulated for release in given),
@@ -308,7 +364,7 @@ def gather(
     if exact is None:
         told = known
     else:
-        told = agreed_total(model, *exact, ~evidence.supported_cells, known)
+        told = agreed_total(specification, *exact, ~evidence.supported_cells, known)
     if told is not None and told != known:
         if abs(told - total) > CONTRADICTION * error:
             raise ModelError(
@@ -327,3 +383,36 @@ def gather(
             "`total=` where the number is public."
         )
     return evidence
+
+
+def given_specification(
+    releases: NoisyStatistics | Sequence[NoisyStatistics], model: GivenModel | None
+) -> ModelSpecification | None:
+    """Return the model that was given to `fit`, with the releases' names and labels; None if there is none."""
+    if model is None:
+        return None
+    if isinstance(releases, list | tuple):
+        given = list(releases)
+    else:
+        given = [releases]
+    models = [one.specification for one in given if isinstance(one, NoisyStatistics)]
+    zeros = dict.fromkeys(zero for own in models for zero in own.impossible)
+    return believed_model(joint_domain(models), zeros, model)
+
+
+def _under_given(
+    given: GivenModel, releases: Sequence[NoisyStatistics], *, is_waves: bool
+) -> dict[str, Any]:
+    """Return what `Evidence` holds of releases under a model that was given to `fit`."""
+    believed = given_specification(releases, given)
+    assert believed is not None
+    if not is_waves:
+        return of_one_population_under(believed, releases)
+    scopes = [scope for release in releases for bound in release.bound for scope in bound.scopes]
+    left = sorted({str(v) for scope in scopes for v in scope if v not in believed.domain})
+    if left:
+        raise ModelError(
+            f"a model of several waves must have every variable that they measured, got none of {left}; add it to "
+            "`model`, or fit each wave apart."
+        )
+    return of_waves(tables_of(believed, scopes), releases) | {"is_given": True}

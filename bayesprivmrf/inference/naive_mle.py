@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,8 +21,15 @@ from bayesprivmrf.checks import (
 )
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.evidence import Inference, Population, require_inference
+from bayesprivmrf.inference.evidence import (
+    Evidence,
+    Inference,
+    Population,
+    family_of,
+    require_inference,
+)
 from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_shared, without_records
+from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
@@ -33,10 +42,13 @@ from bayesprivmrf.inference.transitions.mode import (
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.privacy import Gaussian, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 # Records below which a count without noise, as found by least squares, is zero up to rounding
 _NO_RECORD = 1e-6
+# Smallest variance of a table's noise beside other noisy tables, records squared; arbitrary
+_LEAST = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +123,7 @@ class NaiveMLE(NamedSettings):
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
         population: Population = "one",
+        model: GivenModel | None = None,
     ) -> Solution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -121,6 +134,9 @@ class NaiveMLE(NamedSettings):
         population
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
+        model
+            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
+            `ModelSpecification` (`bayesprivmrf.inference.given_model`).
 
         Returns
         -------
@@ -143,8 +159,11 @@ class NaiveMLE(NamedSettings):
         from scipy.sparse import eye_array
 
         begin = time.perf_counter()
-        evidence = gather(releases, needs_kernel=False, population=population)
-        model = evidence.specification
+        given = gather(releases, needs_kernel=False, population=population, model=model)
+        refuse_loopy(given.specification, self.inference)
+        # the pooled tables of the interactions are all that this estimate reads
+        evidence, pooled = _of_interactions(given, pool(given))
+        specification = evidence.specification
         is_noisy = not evidence.is_exact[evidence.possible].all()
         if is_noisy:
             refuse_shared(evidence)
@@ -152,7 +171,6 @@ class NaiveMLE(NamedSettings):
         is_exact = (
             not is_noisy and not self.ridge and evidence.is_exact.any() and evidence.has_total
         )
-        pooled = pool(evidence)
         undetermined = int(pooled.undetermined.sum())
         if evidence.wave_totals and undetermined:
             raise ModelError(
@@ -160,31 +178,33 @@ class NaiveMLE(NamedSettings):
                 f"{undetermined} cells are not determined by their wave; use CGM or NoiseAwareMAP."
             )
         is_default = self.ridge is None
-        ridges = np.full(len(model.cliques), self.ridge or 0.0)
+        ridges = np.full(len(specification.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
             ridges = pooled.ridges(evidence)
         basis = (
             evidence.family.basis
         )  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
-        if not model.is_restricted and undetermined and evidence.matrix is not None:
+        if not specification.is_restricted and undetermined and evidence.matrix is not None:
             basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
-        _require_told_sums(model, pooled, basis)
+        _require_told_sums(specification, pooled, basis)
         projection = self.projection
         if basis is not None and projection == "simplex":
             # cells may be negative if only sums of them matter, which the projection would change
             left = pseudo_marginals(evidence, "none", has_own_ridges=is_default, pooled=pooled)
-            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
+            if not specification.is_restricted or (
+                not specification.ordinal and (basis.T @ left >= 0).all()
+            ):
                 projection = "none"
         target = pseudo_marginals(evidence, projection, has_own_ridges=is_default, pooled=pooled)
         if is_exact:
             target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
-        cells = np.repeat(ridges, np.diff(model.offsets))
+        cells = np.repeat(ridges, np.diff(specification.offsets))
         engine = evidence.engine(self.inference)
         base = evidence.family.base
         is_table = target.min(initial=0.0) >= 0
         stats: dict[str, Any] = {"iterations": 0, "evaluations": 0}
-        if model.shares_transitions:
-            rows = TransitionRows(model=model)
+        if specification.shares_transitions:
+            rows = TransitionRows(model=specification)
             status = Status.CONVERGED
             refuse_loopy_transitions(self.inference)
             if is_exact:
@@ -199,23 +219,23 @@ class NaiveMLE(NamedSettings):
                 )
                 potentials = rows.potentials(phi)
         else:
-            if is_exact and (is_table or not model.is_restricted):
+            if is_exact and (is_table or not specification.is_restricted):
                 if basis is None:
-                    sums = eye_array(model.size, format="csr")
+                    sums = eye_array(specification.size, format="csr")
                 else:
                     sums = basis
                 base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
-            if is_exact and not model.is_restricted and (undetermined or is_table):
+            if is_exact and not specification.is_restricted and (undetermined or is_table):
                 # where answers leave cells open, the estimate of largest entropy: the nearest to the even one
                 if undetermined:
                     potentials = base
                 else:
-                    potentials = of_forest(model, target)
+                    potentials = of_forest(specification, target)
                 status = Status.CONVERGED
             else:
                 ridge = cells
                 if basis is not None:
-                    ridge = abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size))
+                    ridge = abs(basis).T @ cells / (abs(basis).T @ np.ones(specification.size))
                 potentials, status, stats = match_marginals(
                     engine,
                     base,
@@ -225,24 +245,70 @@ class NaiveMLE(NamedSettings):
                     iterations=self.iterations,
                     tolerance=self.tolerance,
                 )
-            if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
+            if evidence.exact is not None and (
+                is_noisy or (is_exact and not specification.is_restricted)
+            ):
                 potentials, is_feasible = honoured(evidence, engine, potentials)
                 if is_feasible:
                     status = status
                 else:
                     status = Status.DIVERGED
         stats = {**stats, "seconds": time.perf_counter() - begin}
-        fields = verdict(status, evidence, potentials, self.inference, stats)
+        on_cliques = given.family.on_cliques(potentials)
+        fields = verdict(status, given, on_cliques, self.inference, stats)
+        fields["potentials"] = specification.tables(potentials)
         fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": undetermined} if undetermined else {}),
         }
-        if model.shares_transitions:
+        if specification.shares_transitions:
             method = f"{self.method}, shared transitions"
         else:
             method = self.method
         return Solution(method=method, **fields)
+
+
+def _of_interactions(evidence: Evidence, pooled: PooledTables) -> tuple[Evidence, PooledTables]:
+    """Return the pooled tables of a model's interactions, and the evidence that they are; the given ones otherwise.
+
+    Raises
+    ------
+    ModelError
+        The model omits interactions of measured tables, and the measurements leave tables of its own undetermined.
+    """
+    model = evidence.specification
+    own = model.believed
+    if own is model:
+        return evidence, pooled
+    if pooled.unseen is None:
+        is_open = model.on_interactions(pooled.undetermined.astype(float)) > 0
+    else:
+        moved = model.on_interactions(pooled.unseen)
+        is_open = (np.abs(moved) > _NO_RECORD).any(axis=0)
+    if is_open.any():
+        raise ModelError(
+            "the naive estimate needs the tables of the model's cliques, and the measurements leave "
+            f"{int(is_open.sum())} of their cells undetermined; use CGM or NoiseAwareMAP, which take any, or a model "
+            "whose cliques were measured."
+        )
+    variances = model.on_interactions(pooled.variances)
+    is_exact = evidence.is_exact[evidence.possible].all()
+    of_tables = [float(variances[a:b].mean()) for a, b in pairwise(own.offsets)]
+    laws = [NoNoise() if is_exact else Gaussian(math.sqrt(max(v, _LEAST))) for v in of_tables]
+    tables = replace(
+        evidence,
+        specification=own,
+        scopes=own.scopes,
+        queries=None,
+        noisy_counts=model.on_interactions(pooled.counts),
+        noise=tuple(laws),
+        possible=np.isfinite(family_of(own).base),
+    )
+    determined = np.zeros(own.size, bool)
+    return tables, PooledTables(
+        counts=tables.noisy_counts, variances=variances, undetermined=determined
+    )
 
 
 def _require_told_sums(model: ModelSpecification, pooled: PooledTables, basis: Any | None) -> None:

@@ -93,7 +93,10 @@ def of_waves(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> 
     own = tuple(range(1, len(releases) + 1))
     domain = Domain(variables=(WAVE, *model.domain.variables), states=(own, *model.domain.states))
     cliques = tuple((WAVE, *clique) for clique in model.cliques) or ((WAVE,),)
-    model = replace(model, domain=domain, cliques=cliques, waves=WAVE)
+    interactions = None
+    if model.interactions is not None:
+        interactions = tuple((WAVE, *own) for own in model.interactions)
+    model = replace(model, domain=domain, cliques=cliques, waves=WAVE, interactions=interactions)
     queries: list[BoundQuery] = []
     tables: list[tuple[int, tuple[int, ...]] | None] = []
     for position, release in enumerate(releases):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -66,6 +66,11 @@ class ModelSpecification:
     waves
         A variable that distinguishes the waves of a survey. Cliques include it, so that each wave has its own tables.
         It interacts with no other variable, so that all waves share one model.
+    interactions
+        Cliques of the distribution, where it is smaller than the measured tables; every one lies inside a clique, and
+        potentials depend on no other set of variables. None where they are the cliques themselves. What was measured
+        and what is believed are two facts: `cliques` are then the tables that hold both, and `believed` is the model
+        alone.
 
     Raises
     ------
@@ -92,6 +97,7 @@ class ModelSpecification:
     ordinal: tuple[Scores, ...] = ()
     levels: tuple[Level, ...] = ()
     waves: Variable | None = None
+    interactions: tuple[Clique, ...] | None = None
 
     def __post_init__(self) -> None:
         domain = checked_domain(self.domain)
@@ -115,7 +121,13 @@ class ModelSpecification:
         zeros = listed("`impossible`", self.impossible)
         assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
-        object.__setattr__(self, "ties", checked_ties(domain, self.cliques, given, self.ties))
+        object.__setattr__(self, "interactions", self._checked_interactions())
+        if self.interactions is None:
+            believed = self.cliques
+        else:
+            believed = self.interactions
+            given = [*self.interactions]
+        object.__setattr__(self, "ties", checked_ties(domain, believed, given, self.ties))
         object.__setattr__(self, "ordinal", checked_scores(domain, self.ordinal))
         object.__setattr__(self, "levels", checked_levels(domain, self.levels))
         self._refuse_mixed_parts()
@@ -126,6 +138,30 @@ class ModelSpecification:
                     raise ModelError(
                         f"every cell of {clique!r} is declared impossible; leave at least one."
                     )
+
+    def _checked_interactions(self) -> tuple[Clique, ...] | None:
+        """Return the maximal interactions; None if they are the cliques."""
+        if self.interactions is None:
+            return None
+        given = [checked_clique(self.domain, own) for own in self.interactions]
+        kept = maximal(given)
+        missing = set(self.domain.variables) - {v for own in kept for v in own}
+        must = "have every variable in an interaction"
+        remedy = "add the variable by itself"
+        require_fit(not missing, "a model", must, f"{sorted(map(str, missing))} in none", remedy)
+        for own in kept:
+            is_inside = any(set(own) <= set(clique) for clique in self.cliques)
+            require_fit(is_inside, f"the interaction {own!r}", "lie inside a clique", "none")
+        if set(map(frozenset, kept)) == set(map(frozenset, self.cliques)):
+            return None
+        return kept
+
+    @cached_property
+    def believed(self) -> ModelSpecification:
+        """The model of the interactions, whose cliques they are; itself if all cliques are modeled."""
+        if self.interactions is None:
+            return self
+        return replace(self, cliques=self.interactions, interactions=None)
 
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
@@ -237,6 +273,19 @@ class ModelSpecification:
         table = flat[..., start:stop].reshape(*flat.shape[:-1], *self.shapes[home])
         return project(table, self.scopes[home], scope)
 
+    def on_interactions(self, flat: np.ndarray) -> np.ndarray:
+        """Return the tables of the interactions, summed from those of the cliques that hold them.
+
+        Shapes are (..., size) and (..., size of `believed`).
+        """
+        own = self.believed
+        if own is self:
+            return flat
+        lead = flat.shape[:-1]
+        parts = [np.zeros((*lead, 0))]
+        parts += [self.project(flat, scope).reshape(*lead, -1) for scope in own.scopes]
+        return np.concatenate(parts, axis=-1)
+
     @classmethod
     def from_pgmpy(
         cls,
@@ -306,7 +355,14 @@ class ModelSpecification:
             zeros = None
         else:
             zeros = possible.tobytes()
-        return self.domain, self.cliques, zeros, self.cliques_declared, self.sharing
+        return (
+            self.domain,
+            self.cliques,
+            zeros,
+            self.cliques_declared,
+            self.sharing,
+            self.interactions,
+        )
 
     @property
     def sharing(self) -> tuple[Any, ...]:
@@ -315,9 +371,10 @@ class ModelSpecification:
 
     @property
     def is_restricted(self) -> bool:
-        """True if the potentials are tied, restricted by scores, or the same in all waves."""
+        """True if the potentials are tied, restricted by scores or to interactions, or the same in all waves."""
         return (
             bool(self.ties)
+            or self.interactions is not None
             or self.waves is not None
             or any(not one.is_smooth for one in self.ordinal)
         )
@@ -354,6 +411,8 @@ class ModelSpecification:
             zeros += ", shared transitions" if self.shares_transitions else ", tied potentials"
         zeros += ", ordinal scores" if self.ordinal else ""
         zeros += ", levels of areas" if self.levels else ""
+        if self.interactions is not None:
+            zeros += f", {len(self.interactions)} interactions"
         counts = f"{len(self.domain.variables)} variables, {len(self.cliques)} cliques, {self.size} cells"
         return f"ModelSpecification({counts}{zeros})"
 

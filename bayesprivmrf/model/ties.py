@@ -19,6 +19,10 @@ coordinates in an orthonormal basis of the span of the distinct rows. The number
 of parameters of the model. A standard normal prior of γ is a standard normal prior of the distinct coordinates,
 conditional on the relations between them.
 
+**Interactions.** A model may be smaller than its measured tables: then :math:`b = S b_0`, with :math:`b_0` the
+coordinates of the interactions' own tables and S the inclusion of their effects among those of the cliques. All
+relations above are those of :math:`b_0`.
+
 **Scores and levels** (`bayesprivmrf.model.contrast_parts`) give orthonormal bases of the parts of an effect: γ = R δ,
 where R has a block for each effect, and b = M R δ.
 """
@@ -58,7 +62,7 @@ def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]
         tuple(tuple(map(model.domain.index, scope)) for scope in group) for group in model.ties
     )
     tied = {frozenset(scope) for group in ties for scope in group}
-    free = tuple((scope,) for scope in model.scopes if frozenset(scope) not in tied)
+    free = tuple((scope,) for scope in model.believed.scopes if frozenset(scope) not in tied)
     return (*free, *ties)
 
 
@@ -100,6 +104,8 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 
 def coordinates_of(model: ModelSpecification) -> Effects:
     """Return the zero-sum coordinates of a model's potentials, restricted by its ties, scores and levels."""
+    if model.interactions is not None:
+        return _included(model)
     full = Effects.of(model.cardinalities, model.scopes)
     if model.ties:
         tied = _tied(model.cardinalities, model.scopes, potential_groups(model))
@@ -108,6 +114,38 @@ def coordinates_of(model: ModelSpecification) -> Effects:
     if not (model.ordinal or model.levels or model.waves is not None):
         return full if tied is None else tied
     return _in_parts(model, full, tied)
+
+
+@lru_cache(maxsize=32)
+def _included(model: ModelSpecification) -> Effects:
+    """Return the coordinates of a model's interactions, as potentials of its cliques: b = S b_0."""
+    from scipy.sparse import csr_array
+
+    full = Effects.of(model.cardinalities, model.scopes)
+    own = coordinates_of(model.believed)
+    starts = dict(zip(full.subsets, full.offsets, strict=False))
+    inner = own.full
+    # each effect of the interactions has the same coordinates among those of the cliques
+    rows = [
+        starts[subset] + np.arange(stop - start)
+        for subset, start, stop in zip(
+            inner.subsets, inner.offsets, inner.offsets[1:], strict=False
+        )
+    ]
+    row = np.concatenate([np.zeros(0, int), *rows])
+    shape = (full.size, inner.size)
+    included = csr_array((np.ones(len(row)), (row, np.arange(len(row)))), shape=shape)
+    if own.matrix is not None:
+        included = csr_array(included @ own.matrix)
+    return replace(
+        full,
+        _full=full,
+        matrix=included,
+        subsets=own.subsets,
+        offsets=own.offsets,
+        orders=own.orders,
+        kinds=own.kinds,
+    )
 
 
 @lru_cache(maxsize=32)

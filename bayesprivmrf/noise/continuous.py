@@ -156,6 +156,13 @@ class Within(NoiseDistribution):
         r"""Variance of e + U: the variance of the noise plus :math:`h(h+1)/3`, records squared."""
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
 
+    def summed(self, count: int) -> NoiseDistribution:
+        """Return the bounds of a sum of counts that lie within such bounds: their half widths add up."""
+        count = whole_number("count", count, 1)
+        if count == 1 or self.base_scale > 0:
+            return super(Within, self).summed(count)
+        return Within(count * self.half_width)
+
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Return the log probability that count and noise lie within bounds, nats; residual = midpoint - count."""
         return self._summed(residual, lambda terms, _: float(np.logaddexp.reduce(terms)), -np.inf)

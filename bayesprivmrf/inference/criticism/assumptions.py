@@ -19,6 +19,7 @@ import numpy as np
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
+from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import consistent_projection, declared_independences
 from bayesprivmrf.model.effects import Effects
@@ -27,6 +28,12 @@ from bayesprivmrf.queries import BoundQuery
 
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
+# Effects up to which the rank of the measurements is found under a model that was given to `fit`: a few seconds
+_LARGEST_RANK = 1500
+# Standard deviation of the effects of a point of general position, nats; arbitrary
+_GENERAL = 0.5
+# Share of a derivative along unseen directions that is no rounding error
+_UNSEEN = 1e-5
 
 
 def model_assumptions(
@@ -74,9 +81,39 @@ def model_assumptions(
 
 def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
     """Return marks for the rows of an interval of variables, given by position and including those conditioned on."""
-    if _is_measured(evidence, variables):
-        return []
-    return _marks(evidence.specification, [variables])
+    return _scope_marks(evidence, [variables])
+
+
+def _scope_marks(evidence: Evidence, scopes: Sequence[Sequence[int]]) -> list[Mark]:
+    """Return the marks of rows that depend on the joint distributions of some scopes."""
+    model = evidence.specification.believed
+    prior = [scope for scope in scopes if _is_left_to_prior(evidence, scope)]
+    beyond = [scope for scope in scopes if not _is_measured(evidence, scope)]
+    marks = []
+    if prior:
+        marks.append(Mark(RowStatus.PRIOR, "nothing measured bears on it, so the prior decides"))
+    omitted = dict.fromkeys(
+        own for scope in scopes if scope not in beyond for own in _omitted(model, scope)
+    )
+    marks += [Mark(RowStatus.MODEL, f"the model omits {own}") for own in omitted]
+    if beyond:
+        marks += _marks(model, beyond)
+    return marks
+
+
+def _omitted(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
+    """Name the smallest interactions of some variables that lie in no clique of a model."""
+    scopes = list(map(set, model.scopes))
+    names = model.domain.variables
+    found: list[set[int]] = []
+    # all pairs, then triples: a set is named unless a part of it is
+    for size in range(2, len(variables) + 1):
+        for subset in map(set, combinations(sorted(set(variables)), size)):
+            is_inside = any(subset <= scope for scope in scopes)
+            if not is_inside and not any(own <= subset for own in found):
+                found.append(subset)
+    texts = (" with ".join(printable(str(names[v])) for v in sorted(own)) for own in found)
+    return [f"the interaction of {text}" for text in texts]
 
 
 def point_marks(
@@ -109,15 +146,16 @@ def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
         asked = []
     else:
         asked = [each.query for each in evidence.queries]
-    if bound.query in asked or all(_is_measured(evidence, scope) for scope in bound.positions):
+    if bound.query in asked and evidence.specification.interactions is None:
         return []
-    return _marks(bound.model, bound.positions)
+    return _scope_marks(evidence, bound.positions)
 
 
 def function_marks(evidence: Evidence) -> list[Mark]:
     """Return marks for the rows of any function of the model; which variables it depends on is not known."""
     everything = range(len(evidence.specification.cardinalities))
-    if _is_measured(evidence, everything):
+    is_whole = not _omitted(evidence.specification.believed, everything)
+    if _is_measured(evidence, everything) and is_whole:
         return []
     return [Mark(RowStatus.MODEL, "may rest on assumptions of the model")]
 
@@ -167,6 +205,62 @@ def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
         combinations(sorted(variables), k + 1) for k in range(len(variables))
     )
     return bool(told) and all(frozenset(subset) in told for subset in subsets)
+
+
+def _is_left_to_prior(evidence: Evidence, variables: Sequence[int]) -> bool:
+    """Return True if some change of the model's effects moves the table of some variables and no measured number.
+
+    The question is asked of models that were given to `fit`, at a point of general position: there the derivative of
+    the measured numbers by the effects has its largest rank.
+    """
+    if not evidence.is_given:
+        return False
+    found = _unseen_directions(evidence)
+    if found is None:
+        return False
+    directions, potentials = found
+    model = evidence.specification
+    scopes = (*model.scopes, tuple(variables))
+    engine = marginal_engine(model.cardinalities, scopes)
+    table = engine.size - model.size
+    # a random weight of each cell: unseen changes of any cell show in the sum but for a set of weights of measure 0
+    weights = np.zeros(engine.size)
+    weights[model.size :] = np.random.default_rng(1).standard_normal(table)
+    _, _, product = engine.linearize(np.append(potentials, np.zeros(table)))
+    slope = evidence.family.effects.pull_back(product(weights)[: model.size])
+    moved = directions @ slope
+    return bool(np.abs(moved).max(initial=0.0) > _UNSEEN * np.abs(slope).max(initial=0.0))
+
+
+@lru_cache(maxsize=4)
+def _unseen_directions(evidence: Evidence) -> tuple[FloatArray, FloatArray] | None:
+    """Return changes of the effects that move no measured number, and the point; None if there are none.
+
+    Larger models are not asked: none of their rows is said to be left to the prior.
+    """
+    effects = evidence.family.effects
+    size = effects.size
+    if size > _LARGEST_RANK or _holds_all_effects(evidence):
+        return None
+    beta = np.random.default_rng(0).normal(0.0, _GENERAL, size)
+    potentials = evidence.family.potentials(beta)
+    _, _, product = evidence.engine("exact").linearize(potentials)
+    gram = np.zeros((size, size))
+    changes = [product(row) for row in effects.potentials(np.eye(size))]
+    moved = np.array([evidence.gathered(change)[evidence.possible] for change in changes])
+    gram = moved @ moved.T
+    values, vectors = np.linalg.eigh(gram)
+    unseen = vectors[:, values <= _ROUNDING**1.5 * values.max(initial=0.0)]
+    if not unseen.size:
+        return None
+    return unseen.T, potentials
+
+
+def _holds_all_effects(evidence: Evidence) -> bool:
+    """Return True if each clique of the model lies inside a table that was measured whole."""
+    tables = [set(scope) for scope in evidence.measured_scopes if scope is not None]
+    scopes = evidence.specification.believed.scopes
+    return all(any(set(own) <= table for table in tables) for own in scopes)
 
 
 @lru_cache(maxsize=4)

@@ -322,10 +322,10 @@ def verdict(
             problems += (
                 "loopy belief propagation does not converge here; fit with inference='exact'",
             )
-    model = evidence.specification
+    model = evidence.specification.believed
     return {
         "specification": model,
-        "potentials": model.tables(potentials),
+        "potentials": model.tables(evidence.family.of_interactions(potentials)),
         "references": ("cgm",),
         "status": Status.NOT_TRUSTED if problems else status,
         "problems": problems,
@@ -422,6 +422,8 @@ def restrictions(model: ModelSpecification) -> dict[str, str]:
         found["shared transitions"] = remedy
     elif model.ties:
         found["tied potentials"] = "declare fewer ties"
+    if model.interactions is not None:
+        found["interactions that it omits"] = "fit a larger model"
     for one in model.ordinal:
         found[f"scores of {one.variable}{', smooth' * one.is_smooth}"] = (
             "declare smooth scores, or fewer"

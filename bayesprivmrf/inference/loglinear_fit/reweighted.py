@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.inference.loglinear_fit.fit import PairFit
 from bayesprivmrf.inference.loglinear_fit.moments import Moments, moments_of
@@ -45,7 +46,6 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Turn,
     search,
 )
-from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

@@ -14,6 +14,7 @@ from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
+from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.least_squares import pool
@@ -23,6 +24,7 @@ from bayesprivmrf.inference.noise_aware.interval import (
     answers_per_record,
     coordinate_covariance,
     interval_of_records,
+    interval_of_records_beyond,
     limits_on_log_odds,
     refuse_other_records,
     standard_errors,
@@ -130,9 +132,13 @@ class NoiseAwareSolution(Solution):
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        answers = answers_per_record(
-            asked, self.potentials.flat, self.inference, means.effects.pull_back
-        )
+        potentials = self.potentials.flat
+        if means.is_smaller:
+            potentials = means.evidence.family.potentials(mode.coordinates)
+        if of == "records" and means.is_smaller:
+            estimates, lower, upper, errors = interval_of_records_beyond(mode, asked, potentials)
+            return self._framed(asked, estimates, lower, upper, _poor(errors))
+        answers = answers_per_record(asked, potentials, self.inference, means.effects.pull_back)
         if of == "records":
             is_told = (
                 asked.bound is not None
@@ -145,8 +151,7 @@ class NoiseAwareSolution(Solution):
             estimates = answers.values
             errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        is_poor = ~(errors <= LARGEST_ERROR)
-        marks = [Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)]
+        marks = _poor(errors)
         if not self._engine().is_exact:
             marks.append(_LOOPY)
         return self._framed(asked, estimates, lower, upper, marks)
@@ -171,6 +176,12 @@ class NoiseAwareSolution(Solution):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
+
+
+def _poor(errors: FloatArray) -> list[Mark]:
+    """Return the mark of rows whose standard error of the log-odds is too large for a normal approximation."""
+    is_poor = ~(errors <= LARGEST_ERROR)
+    return [Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +245,7 @@ class NoiseAwareMAP(NamedSettings):
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
         population: Population = "one",
+        model: GivenModel | None = None,
     ) -> NoiseAwareSolution | TransitionSolution:
         """Estimate the model of a release, or of several releases of one population or of several waves.
 
@@ -244,6 +256,10 @@ class NoiseAwareMAP(NamedSettings):
         population
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
+        model
+            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
+            `ModelSpecification` with its ties, ordinal scores, levels and zeros. Its cliques may be fewer, more or
+            other than the measured tables (`bayesprivmrf.inference.given_model`).
 
         Returns
         -------
@@ -263,16 +279,19 @@ class NoiseAwareMAP(NamedSettings):
             The search is forecast to take longer than a minute, as on a table of a million cells.
         """
         begin = time.perf_counter()
-        evidence = gather(releases, population=population)
-        model = evidence.specification
-        if model.shares_transitions:
+        evidence = gather(releases, population=population, model=model)
+        specification = evidence.specification
+        refuse_loopy(specification, self.inference)
+        if specification.shares_transitions:
             return self._transitions(evidence, begin)
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
         mode = noise_aware_mode(evidence, settings)
         potentials = minimum_norm_potentials(
-            model.cardinalities, model.scopes, evidence.family.potentials(mode.coordinates)
+            specification.cardinalities,
+            specification.scopes,
+            evidence.family.potentials(mode.coordinates),
         )
         stats = {
             "rounds": mode.rounds,

@@ -70,6 +70,12 @@ from bayesprivmrf.inference.noise_aware.curvature import (
 )
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.inference.noise_aware.smaller import (
+    RecordsAsked,
+    cut_limits,
+    population_precision,
+    records_given_release,
+)
 from bayesprivmrf.inference.solution import clique_of
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, MarginalEngine, clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
@@ -286,6 +292,8 @@ def noise_variances(
 def _noise_covariance(mode: Mode) -> FloatArray:
     r"""Return the covariance of (β, log N) that the noise leaves, shape (d + 1, d + 1).
 
+    Under a model that omits interactions of measured tables, sampling is part of it (`noise_aware.smaller`).
+
     In a tied model, whose statistics leave the measured counts a covariance, the loss adds up the counts one by one,
     each weighted by one over its variance. Its minimum therefore has the covariance
     :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself where there
@@ -293,6 +301,8 @@ def _noise_covariance(mode: Mode) -> FloatArray:
     """
     linearized = _linearized(mode)
     prior = _precision(mode)
+    if mode.means.is_smaller:
+        return population_precision(mode, linearized, prior)[0].covariance
     jacobian = mode.means.jacobian(linearized)
     unexplained = linearized.unexplained
     if unexplained is not None:
@@ -325,7 +335,10 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
             f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
             "for the probabilities of a step, given the state before."
         )
-    return _noise_covariance(mode)[:-1, :-1] + _sampling_curvature(mode).covariance
+    covariance = _noise_covariance(mode)[:-1, :-1]
+    if mode.means.is_smaller:
+        return covariance
+    return covariance + _sampling_curvature(mode).covariance
 
 
 def noise_weights(mode: Mode) -> FloatArray:
@@ -347,8 +360,11 @@ def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> Floa
     """Return the variance of each number of the population given the N people, by NΣ + T⁻¹.
 
     For models whose matrices are not formed, that of one record over N: of a model without constraints, never below.
-    For a probability that is p(1 - p), over the share of the people who have the states given.
+    For a probability that is p(1 - p), over the share of the people who have the states given. It is 0 under a model
+    that omits interactions of measured tables, where `noise_variances` has it already.
     """
+    if mode.means.is_smaller:
+        return np.zeros(len(rows))
     if mode.curvature.formed is None:
         return single / float(np.exp(mode.log_total))
     return _sampling_curvature(mode).mean_variances(rows.T)
@@ -371,7 +387,7 @@ def refuse_other_records(mode: Mode) -> None:
     evidence = mode.means.evidence
     weighed = evidence.is_weighed
     waves = bool(evidence.wave_totals)
-    if evidence.specification.is_restricted or waves or weighed:
+    if evidence.specification.believed.is_restricted or waves or weighed:
         if weighed:
             seen = "rows of weight 1/K"
         elif waves:
@@ -438,3 +454,44 @@ def interval_of_records(
     lower = np.where(is_positive, lower, estimates + below * deviations)
     upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
     return estimates, *whole_limits(estimates, lower, upper), errors
+
+
+def interval_of_records_beyond(
+    mode: Mode, asked: Asked, potentials: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return what `interval_of_records` does, under a model that omits interactions of measured tables.
+
+    Parameters
+    ----------
+    mode, asked
+        Where `noise_aware_mode` ended, and what was asked for.
+    potentials
+        Potentials of the tables of the evidence, shape (model size,).
+    """
+    from scipy.special import ndtri
+
+    means = mode.means
+    size = means.effects.size
+    total = float(np.exp(mode.log_total))
+
+    def by_both(change: FloatArray) -> FloatArray:
+        """Return derivatives by the coordinates, and then covariances with the measured numbers, of one record."""
+        return np.concatenate([means.effects.pull_back(change), means.gathered(change)])
+
+    answers = answers_per_record(asked, potentials, "exact", by_both)
+    by_total = total * answers.values[:, np.newaxis]
+    if means.evidence.total_standard_error == 0:
+        by_total = np.zeros_like(by_total)
+    about = RecordsAsked(
+        means=total * answers.values,
+        by_coordinates=np.hstack([total * answers.rows[:, :size], by_total]),
+        with_measured=total * answers.rows[:, size:],
+        variances=total * answers.single,
+    )
+    centers, variances = records_given_release(mode, _linearized(mode), _precision(mode), about)
+    (least, most) = asked.ends
+    reach = float(ndtri(0.5 + asked.prob / 2)) * means.evidence.total_standard_error
+    ends = (np.multiply(least, total), np.multiply(most, total + reach))
+    deviations = np.sqrt(variances)
+    estimates, lower, upper = cut_limits(centers, deviations, asked.prob, ends)
+    return estimates, lower, upper, _on_log_odds(deviations / total, estimates / total, asked.ends)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 
@@ -163,7 +164,10 @@ class Linearized:
         v → J v and u → J'u; the last coordinate is log N.
     unexplained
         Covariance of the measured counts given the statistics of a tied model, shape (cells, cells), records squared;
-        None where these statistics tell the counts.
+        None where these statistics tell the counts, and under a model smaller than its measured tables.
+    sampling
+        Under such a model, the expected sum of squares of what the records add to each count, shape (cells,), records
+        squared: Nμ for a count of records.
     """
 
     mean: FloatArray
@@ -172,6 +176,7 @@ class Linearized:
     forward: Callable[[FloatArray], FloatArray]
     backward: Callable[[FloatArray], FloatArray]
     unexplained: FloatArray | None = None
+    sampling: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -208,25 +213,27 @@ class MeanCounts:
         """Return mean counts and their derivative at (β, log N); for a known N its part of J is zero."""
         total = float(np.exp(point[-1]))
         _, marginals, product = self.engine.linearize(self.evidence.family.potentials(point[:-1]))
-        mean = total * self._gathered(marginals)
+        mean = total * self.gathered(marginals)
         if holds_total:
             by_total = np.zeros(len(mean))
         else:
             by_total = mean
 
         def along(change: FloatArray) -> FloatArray:
-            return total * self._gathered(product(change))
+            return total * self.gathered(product(change))
 
         def forward(direction: FloatArray) -> FloatArray:
             return along(self.effects.potentials(direction[:-1])) + direction[-1] * by_total
 
         def backward(cells: FloatArray) -> FloatArray:
-            change = self.effects.pull_back(product(self._spread(cells)))
+            change = self.effects.pull_back(product(self.spread(cells)))
             return np.append(total * change, cells @ by_total)
 
-        if self.tells_all:
-            unexplained = None
-        else:
+        unexplained = None
+        sampling = None
+        if self.is_smaller:
+            sampling = total * (self._squares @ marginals)
+        elif not self.tells_all:
             unexplained = total * self._unexplained(product)
         return Linearized(
             mean=mean,
@@ -235,7 +242,18 @@ class MeanCounts:
             forward=forward,
             backward=backward,
             unexplained=unexplained,
+            sampling=sampling,
         )
+
+    @property
+    def is_smaller(self) -> bool:
+        """True if the model omits interactions of measured tables."""
+        return self.evidence.specification.interactions is not None
+
+    @cached_property
+    def _squares(self) -> Any:
+        """Squares of the rows of A, sparse, of the possible numbers."""
+        return self.evidence.rows[self.evidence.possible].astype(float).power(2).tocsr()
 
     @cached_property
     def tells_all(self) -> bool:
@@ -246,6 +264,8 @@ class MeanCounts:
         """
         if self.evidence.family.is_free:
             return True
+        if self.is_smaller:
+            return False
         rows = self.evidence.possible_rows()
         if rows is None:
             return False
@@ -264,8 +284,8 @@ class MeanCounts:
         .. math:: \operatorname{Cov}(a) - \operatorname{Cov}(a, t) \operatorname{Cov}(t)^+ \operatorname{Cov}(t, a)
         """
         size = int(self.evidence.possible.sum())
-        spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
-        own = np.array([self._gathered(column) for column in spread])
+        spread = np.array([product(self.spread(row)) for row in np.eye(size)]).reshape(size, -1)
+        own = np.array([self.gathered(column) for column in spread])
         cross = self.effects.pull_back(spread)
         return (
             own
@@ -291,11 +311,11 @@ class MeanCounts:
         rows[-1] = linearized.by_total
         return rows
 
-    def _gathered(self, cells: FloatArray) -> FloatArray:
+    def gathered(self, cells: FloatArray) -> FloatArray:
         """Return the possible cells of the tables, of which each is a sum of the cliques' cells."""
         return self.evidence.gathered(cells)[self.evidence.possible]
 
-    def _spread(self, numbers: FloatArray) -> FloatArray:
+    def spread(self, numbers: FloatArray) -> FloatArray:
         """Apply the transpose of `_gathered`."""
         full = np.zeros(len(self.evidence.possible))
         full[self.evidence.possible] = numbers

@@ -178,7 +178,7 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     """
     problem = Search(evidence, settings or Settings())
     mode = problem.run()
-    if evidence.exact is None:
+    if evidence.constraints is None:
         return mode
     tilt, is_feasible = problem.honouring(mode.coordinates)
     point = np.append(mode.coordinates + tilt, mode.log_total)
@@ -234,7 +234,7 @@ class Search(Objective):
     def _largest_entropy(self) -> FloatArray:
         """The uniform distribution, or the one nearest to it that gives the exact answers."""
         origin = np.zeros(self.means.size - 1)
-        if self.means.evidence.exact is None:
+        if self.means.evidence.constraints is None:
             return origin
         return self.honouring(origin)[0]
 

@@ -24,6 +24,7 @@ from bayesprivmrf.inference.loglinear_fit.scale_prior import (
 from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature
 from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
+from bayesprivmrf.inference.noise_aware.smaller import decorrelated
 from bayesprivmrf.model.tables import FloatArray
 
 # Variance of a count's fraction, records squared: it keeps an empty cell from being certain
@@ -45,6 +46,9 @@ _LEAST_CURVATURE = 0.02
 
 # A round by itself, whose renewal counts in full
 _ALONE = Turn(1, Phase(rounds=1))
+
+# Shifts of correlated numbers that are taken whole; usual searches settle within three
+_FREE_SHIFTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +92,7 @@ class Objective:
         self.prior = EffectsPrior(effects=self.means.effects)
         self.is_dense = self.prior.is_dense
         self.evaluations = 0
+        self.shifts = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
         """Return T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is fixed."""
@@ -96,12 +101,23 @@ class Objective:
     def hold(self, point: FloatArray) -> None:
         """Move the multipliers of the answers without noise by their errors at the point.
 
+        Under a model smaller than its tables, the numbers are shifted by their correlations (`noise_aware.smaller`).
+
         Such an answer e is a constraint on its mean m. Its loss, 6 (y - m)² with y = e to begin with, is the
         augmented Lagrangian's at the multiplier 12 (y - e): a step of the method of multipliers adds e - m to y, and
         where nothing moves any more, m is e, whatever the 6 (Hestenes 1969, see `noise_aware.mode`).
         """
         evidence = self.means.evidence
-        if evidence.exact is None:
+        if self.means.is_smaller:
+            linearized = self.means.at(point, holds_total=True)
+            noisy = evidence.noisy_counts[evidence.possible]
+            shifted = decorrelated(self.means, self.likelihood, linearized, noisy)
+            # where shift and point chase each other, the mean of two shifts ends it
+            if self.shifts >= _FREE_SHIFTS:
+                shifted = 0.5 * (shifted + self.likelihood.noisy_counts)
+            self.shifts += 1
+            self.likelihood = replace(self.likelihood, noisy_counts=shifted)
+        if evidence.constraints is None:
             return
         is_exact = evidence.is_exact[evidence.possible]
         given = evidence.noisy_counts[evidence.possible]
@@ -112,6 +128,8 @@ class Objective:
     def variance(self, linearized: Linearized) -> FloatArray:
         """Return the variance of each count around its mean, noise left out, records squared."""
         variance = np.full(len(linearized.mean), _FRACTION)
+        if linearized.sampling is not None:
+            return variance + linearized.sampling
         if linearized.unexplained is None:
             return variance
         return variance + np.maximum(np.diag(linearized.unexplained), 0.0)

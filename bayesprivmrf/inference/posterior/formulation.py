@@ -24,6 +24,7 @@ from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, Population
 from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.base import Released
@@ -85,14 +86,15 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
-    """Estimator and releases that a posterior was fitted with; a file of the posterior stores them.
+    """Estimator, releases and model that a posterior was fitted with; a file of the posterior stores them.
 
-    The estimator is a `LatentCounts`; only its settings are read here.
+    The estimator is a `LatentCounts`; only its settings are read here. The model is None if the releases declare it.
     """
 
     estimator: Any
     releases: tuple[Released, ...]
     population: Population
+    model: ModelSpecification | None = None
 
 
 class Formulation(Protocol):

@@ -29,7 +29,8 @@ from bayesprivmrf.checks import (
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, warn_caller
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population
-from bayesprivmrf.inference.given_releases import gather
+from bayesprivmrf.inference.given_model import GivenModel
+from bayesprivmrf.inference.given_releases import gather, given_specification
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.alarms import Alarms, raise_alarms
@@ -141,6 +142,7 @@ class LatentCounts(NamedSettings):
         releases: NoisyStatistics | Sequence[NoisyStatistics],
         *,
         population: Population = "one",
+        model: GivenModel | None = None,
         rng: int | np.random.Generator | None = None,
         prior: bool = False,
         sampler: Sampler = "nutpie",
@@ -160,6 +162,11 @@ class LatentCounts(NamedSettings):
             ``"one"``: all releases are about the same records. ``"waves"``: each release is a wave with different
             people, and all waves share the model. The result then has the variable ``"wave"``, with the states 1,
             2, ..., and ``interval([..., "wave"], of="records")`` counts the people of each wave.
+        model
+            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
+            `ModelSpecification`. Its cliques may be fewer, more or other than the measured tables
+            (`bayesprivmrf.inference.given_model`). A model that omits interactions of a measured table has the
+            log-linear prior and whole records.
         rng
             Seed or generator. Equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
             them. With None a seed is drawn. ``stats["seed"]`` is the seed that reproduces this posterior, or
@@ -221,7 +228,7 @@ class LatentCounts(NamedSettings):
         if time_limit is not None:
             positive_finite("time_limit", time_limit)
             limit = float(time_limit)
-        evidence = self._gathered(releases, population)
+        evidence = self._gathered(releases, population, model)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         choice = self._choice(evidence, chains * draws, chains=chains, is_plain=is_plain)
         engine = choice.formulation()
@@ -258,7 +265,12 @@ class LatentCounts(NamedSettings):
             "total": float(finished.total.mean()),
         }
         given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
-        source = Source(estimator=self, releases=given, population=population)
+        source = Source(
+            estimator=self,
+            releases=given,
+            population=population,
+            model=given_specification(releases, model),
+        )
         tree = build_tree(
             evidence,
             engine.settings,
@@ -280,10 +292,13 @@ class LatentCounts(NamedSettings):
         )
 
     def _gathered(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics], population: Population
+        self,
+        releases: NoisyStatistics | Sequence[NoisyStatistics],
+        population: Population,
+        model: GivenModel | None,
     ) -> Evidence:
         """Return the evidence of the releases, or raise an error if no posterior of it can be sampled."""
-        evidence = gather(releases, takes_bounds=True, population=population)
+        evidence = gather(releases, takes_bounds=True, population=population, model=model)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
                 "`fit` samples the true counts behind noisy ones, and no measurement in this release has noise",

@@ -49,7 +49,7 @@ import numpy as np
 
 from bayesprivmrf.checks import number_array, probability, require, same_labels
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.evidence import Evidence, family_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
@@ -89,7 +89,7 @@ class Draws:
 
     @property
     def model(self) -> ModelSpecification:
-        """Declared model."""
+        """Model over the tables of the evidence."""
         return self.evidence.specification
 
     @property
@@ -135,12 +135,24 @@ class Draws:
             return potentials, Status.CONVERGED
         return match_marginals(family.engine("exact"), family.base, mean, start=potentials)[:2]
 
+    def _mean_of_interactions(self) -> tuple[FloatArray, Status]:
+        """Return potentials of the interactions with their mean marginals, by maximum likelihood, and the status."""
+        from bayesprivmrf.inference.optimize import match_marginals
+
+        family = family_of(self.model.believed)
+        mean = self.model.on_interactions(self.finished.marginals.mean(axis=(0, 1)))
+        return match_marginals(family.engine("exact"), family.base, mean)[:2]
+
     def mean_solution(self, stats: Mapping[str, Any], problems: tuple[str, ...]) -> Solution:
         """Return the solution with the mean marginals: see `Posterior.solution`."""
-        potentials, status = self.mean_potentials()
+        own = self.model.believed
+        if own is self.model:
+            potentials, status = self.mean_potentials()
+        else:
+            potentials, status = self._mean_of_interactions()
         return Solution(
-            specification=self.model,
-            potentials=self.model.tables(potentials),
+            specification=own,
+            potentials=own.tables(potentials),
             method="posterior mean",
             status=status if self.status is Status.CONVERGED else self.status,
             stats=stats,
@@ -173,9 +185,11 @@ class Draws:
 
     def solution(self, chain: int, draw: int) -> Solution:
         """Return the distribution of one draw."""
+        own = self.model.believed
+        potentials = self.evidence.family.of_interactions(self.potentials(chain, draw))
         return Solution(
-            specification=self.model,
-            potentials=self.model.tables(self.potentials(chain, draw)),
+            specification=own,
+            potentials=own.tables(potentials),
             method=f"posterior draw {draw} of chain {chain}",
             status=self.status,
             is_simulated=self.evidence.is_simulated,

@@ -30,14 +30,16 @@ from bayesprivmrf.inference.posterior.results.tree import (
     BY_NAME,
     FORMAT,
     GROUP,
+    TABLES,
     VERSION,
     checksum_of,
 )
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 from bayesprivmrf.release.base import read_release
-from bayesprivmrf.release.codec import Fields
+from bayesprivmrf.release.codec import Fields, restored_domain, restored_model
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -158,10 +160,17 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     given = fields.mapping("estimator")
     is_smoothed = given.pop("smoothing", 0.0) > 0  # a setting of earlier versions
     estimator = LatentCounts(**{**given, "total_range": tuple(given["total_range"])})
+    model = None
+    if "model" in fields:
+        content = Fields(fields.mapping("model"))
+        model = restored_model(content, restored_domain(content))
     source = Source(
-        estimator=estimator, releases=tuple(releases), population=fields.text("population")
+        estimator=estimator,
+        releases=tuple(releases),
+        population=fields.text("population"),
+        model=model,
     )
-    evidence = gather(releases, takes_bounds=True, population=source.population)
+    evidence = gather(releases, takes_bounds=True, population=source.population, model=model)
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
         raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
     asked = replace(estimator, formulation=fields.text("formulation"))
@@ -191,6 +200,11 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
     """Return the draws, after a check of their shapes against the model."""
     model = evidence.specification
     lead = numbers["total"].shape
+    numbers = dict(numbers)
+    if model.interactions is not None:  # the tree has the tables of the interactions alone
+        tables = {name: _whole(numbers.pop(name), (*lead, model.size)) for name in TABLES}
+    else:
+        tables = _tables_of(tree, model, lead)
     found: dict[str, Any] = {"log_prior": {}, "learned": {}}
     for name, values in numbers.items():
         kind, _, part = name.partition(" of ")
@@ -205,6 +219,21 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
     sizes = Effects.of(model.cardinalities, model.scopes).size, coordinates_of(model).size
     if found["effects"].shape[-1] not in sizes:
         raise ReleaseFileError("its effects are not those of its model")
+    return Finished(**found, **tables)
+
+
+def _whole(values: np.ndarray, shape: tuple[int, ...]) -> FloatArray:
+    """Return draws of all cells, after a check of their shape."""
+    if values.shape != shape or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+        raise ReleaseFileError("its draws are not tables of its model")
+    return values.astype(float)
+
+
+def _tables_of(
+    tree: xr.DataTree, model: ModelSpecification, lead: tuple[int, ...]
+) -> dict[str, FloatArray]:
+    """Return the draws of marginals and counts of the cliques, after a check of their shapes."""
+    found = {}
     names = dimension_names(model.domain)
     if any(table_name("marginal", names, scope) not in tree["posterior"] for scope in model.scopes):
         names = dimension_names(model.domain, is_escaped=False)
@@ -216,7 +245,7 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
                 raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
             parts.append(table.reshape(*lead, -1))
         found[field] = np.concatenate(parts, axis=-1)
-    return Finished(**found)
+    return found
 
 
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:

@@ -86,8 +86,8 @@ class Posterior(Card):
 
     @property
     def specification(self) -> ModelSpecification:
-        """Declared model."""
-        return self._evidence.specification
+        """Fitted model: the declared one, or that which was given to `fit`."""
+        return self._evidence.specification.believed
 
     @property
     def is_simulated(self) -> bool:
@@ -139,7 +139,8 @@ class Posterior(Card):
     @cached_property
     def marginals(self) -> CliqueTables:
         """Posterior means of the probability tables of the cliques."""
-        return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
+        mean = self._draws.finished.marginals.mean(axis=(0, 1))
+        return self.specification.tables(self._evidence.specification.on_interactions(mean))
 
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Given | None = None
@@ -409,6 +410,7 @@ class Posterior(Card):
             A release cannot be saved.
         """
         record = FitRecord(
+            fitted=self._evidence.specification,
             source=self._source,
             formulation=self._formulation.name.lower(),
             status=self.status.value,

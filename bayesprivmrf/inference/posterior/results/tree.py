@@ -36,21 +36,27 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
     table_labels,
     table_name,
 )
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.release.codec import domain_content, model_content
 
 if TYPE_CHECKING:
     import xarray as xr
 
-# Name and version of the format; any change of its meaning needs a new version
-FORMAT, VERSION = "bayesprivmrf-posterior", 1
+# Name of the format, and its newest version; any change of its meaning needs a new version
+FORMAT, VERSION = "bayesprivmrf-posterior", 2
+# Version of posteriors under the model that their releases declare; version 2 has another model
+DECLARED_VERSION = 1
 # Group of the file for the content that is not in `Posterior.tree`
 GROUP = "bayesprivmrf"
 # Fields of `Finished` in that group: arrays of draws
 ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
 # Fields of `Finished` in that group: arrays of draws by name
 BY_NAME = ("log_prior", "learned")
+# Fields of `Finished` that stand in the tree, unless the model omits interactions of measured tables
+TABLES = ("marginals", "counts")
 # Leading dimensions of every array of draws
 _DRAWN = ("chain", "draw")
 # note on relaxed latent counts, an attribute of their group
@@ -127,30 +133,33 @@ def build_tree(
 
 def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     """Return the data set of marginals and counts of each clique, potentials of each effect, and scalars."""
-    model = evidence.specification
+    given = evidence.specification
+    model = given.believed
     names = dimension_names(model.domain)
     tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
-    for kind, flat in (("marginal", finished.marginals), ("counts", finished.counts)):
+    for kind, values in (("marginal", finished.marginals), ("counts", finished.counts)):
+        flat = given.on_interactions(values)
         for position, scope in enumerate(model.scopes):
             start, stop = model.offsets[position : position + 2]
             table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
             tables[table_name(kind, names, scope)] = (scope, table)
-    effects = Effects.of(model.cardinalities, model.scopes)
+    effects = Effects.of(given.cardinalities, given.scopes)
+    own = set(Effects.of(model.cardinalities, model.scopes).subsets)
     # potentials are left out if their tables have more than six times the cells of the cliques
-    cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in effects.subsets)
+    cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in own)
     attributes = {"counts": _COUNTS_NOTE}
     if cells > 6 * model.size:
-        many = f"{len(effects.subsets)} effects"
+        many = f"{len(own)} effects"
         attributes["potentials"] = f"left out: {many} have many times the cells of the tables"
     else:
         for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
-            if not has_zeros(evidence, subset):
+            if subset in own and not has_zeros(evidence, subset):
                 tables[table_name("potentials", names, subset)] = (subset, table)
     dataset = _dataset(evidence, tables, _DRAWN)
     if evidence.total_standard_error > 0:
         dataset["total"] = (_DRAWN, finished.total, {"units": "records"})
     if finished.scales is not None:
-        prior = EffectsPrior(effects=coordinates_of(model))
+        prior = EffectsPrior(effects=coordinates_of(given))
         labels = np.array(scaled_effects(prior, names), dtype=object)
         dataset = dataset.assign_coords(
             effect=("effect", labels), order=("effect", np.array(prior.orders))
@@ -232,6 +241,8 @@ class FitRecord:
     ----------
     source
         Estimator and releases.
+    fitted
+        The model that was fitted, with the measured tables.
     formulation
         Name of the formulation that was sampled, in lower case.
     status
@@ -241,6 +252,7 @@ class FitRecord:
     """
 
     source: Source
+    fitted: ModelSpecification
     formulation: str
     status: str
     stats: Mapping[str, Any]
@@ -261,7 +273,10 @@ def save_posterior(
     import xarray as xr
 
     source = record.source
-    own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
+    names = ARRAYS
+    if record.fitted.interactions is not None:
+        names = (*ARRAYS, *TABLES)
+    own: dict[str, Any] = {name: getattr(finished, name) for name in names}
     own |= {
         f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()
     }
@@ -280,11 +295,15 @@ def save_posterior(
         "status": record.status,
         "stats": dict(record.stats),
     }
+    version = DECLARED_VERSION
+    if source.model is not None:
+        version = VERSION
+        document["model"] = domain_content(source.model.domain) | model_content(source.model)
     tree = tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
-    tree.attrs |= {"format": FORMAT, "format_version": VERSION}
+    tree.attrs |= {"format": FORMAT, "format_version": version}
     # HDF5 writes to an open file, which hides a full disk from it: a failed write would end the process
     with replaced_when_whole(Path(os.path.realpath(file_path("path", path)))) as file:
         tree.to_netcdf(file, engine="h5netcdf")
