@@ -19,7 +19,7 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.privacy import NoiseDistribution
+from bayesprivmrf.noise.likelihood import Likelihood
 
 
 def dimension_names(domain: Domain, *, is_escaped: bool = True) -> tuple[str, ...]:
@@ -117,14 +117,14 @@ def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
 def replicated_tables(
     evidence: Evidence, counts: FloatArray, rng: np.random.Generator
 ) -> list[FloatArray]:
-    """Return replicated noisy tables: the same noise distributions, added to the given counts.
+    """Return replicated tables: numbers that the same likelihoods draw, given the counts.
 
     Under integer noise the counts are rounded first. Impossible cells are 0.
     """
     replicated = []
     for position, table in enumerate(evidence.answers(counts)):
-        noise = drawn_noise(evidence.noise[position], table.shape, rng)
-        noisy = whole_counts(evidence, position, table) + noise
+        counts = whole_counts(evidence, position, table)
+        noisy = drawn_numbers(evidence.noise[position], counts, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
 
@@ -137,10 +137,10 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     found = {}
     tables = zip(table_labels(evidence), evidence.answers(counts), strict=True)
     for position, (label, table) in enumerate(tables):
-        residuals = noisy_table(evidence, position) - whole_counts(evidence, position, table)
-        density = evidence.noise[position].log_density(
-            residuals[..., possible_cells(evidence, position)]
-        )
+        mask = possible_cells(evidence, position)
+        counts = whole_counts(evidence, position, table)[..., mask]
+        numbers = published_table(evidence, position)[mask]
+        density = evidence.noise[position].log_probability(numbers, counts)
         found[label] = density.sum(axis=-1)
     return found
 
@@ -156,13 +156,13 @@ def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> Float
     return np.maximum(np.rint(counts), least)
 
 
-def drawn_noise(
-    distribution: NoiseDistribution, shape: tuple[int, ...], rng: np.random.Generator
+def drawn_numbers(
+    likelihood: Likelihood, counts: FloatArray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw noise of a given shape, one entry of the first axis at a time, which limits the memory."""
-    drawn = np.empty(shape)
-    for first in range(shape[0]):
-        drawn[first] = distribution.draw(shape[1:], rng)
+    """Draw published numbers given counts, one entry of the first axis at a time, which limits the memory."""
+    drawn = np.empty(counts.shape)
+    for first in range(len(counts)):
+        drawn[first] = likelihood.draw_given(counts[first], rng)
     return drawn
 
 
@@ -174,14 +174,14 @@ def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
 
 def is_noisy(evidence: Evidence, position: int) -> bool:
     """Return True if a measurement has noise with mean 0, and is neither exact nor known within bounds."""
-    distribution = evidence.noise[position]
-    return distribution.variance > 0 and distribution.kernel != "within"
+    likelihood = evidence.noise[position]
+    return not (likelihood.is_exact or likelihood.is_bounded)
 
 
-def noisy_table(evidence: Evidence, position: int) -> FloatArray:
-    """Return one measured table with its released values."""
+def published_table(evidence: Evidence, position: int) -> FloatArray:
+    """Return one measured table with its published values."""
     start, stop = evidence.offsets[position : position + 2]
-    return evidence.noisy_counts[start:stop].reshape(evidence.shapes[position])
+    return evidence.published[start:stop].reshape(evidence.shapes[position])
 
 
 def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
@@ -274,7 +274,7 @@ def rough_counts(
         if len(scope) == len(forest.scopes[home]):
             noisy = evidence.offsets[position] + forest.separator_states(home, scope)
             own = slice(*forest.offsets[home : home + 2])
-            information = 1 / evidence.noise[position].scale ** 2
+            information = 1 / evidence.noise_scale[noisy] ** 2
             precision[own] += information
             weighted[own] += information * evidence.noisy_counts[noisy]
     sizes = np.diff(forest.offsets)
