@@ -4,7 +4,7 @@ Let :math:`f_k` be the distribution of the sum of k draws, of variance :math:`k 
 repeated convolution on a grid, by sums of positive products, so that its tails have small relative errors as well.
 Discrete noise with a standard deviation below 64 has a grid of whole numbers, on which the table is exact up to
 rounding. Otherwise there are 32 to 64 grid points in a standard deviation σ. For Laplace noise, whose density has a
-kink, that changes the log density by at most 0.001 within four standard deviations (`tests/noise/test_sums.py`
+kink, that changes the log density by at most 0.002 within four standard deviations (`tests/noise/test_sums.py`
 measures it). Between grid points the log density is interpolated.
 
 **Where the normal distribution serves.** With the excess kurtosis :math:`κ` of one draw, which is symmetric, the sum
@@ -14,10 +14,10 @@ has the excess kurtosis κ/k. By Edgeworth's expansion its density is, with the 
 
 so that its total variation distance to the normal distribution is about
 
-.. math:: \frac{|κ|}{48 k} E|Z^4 - 6 Z^2 + 3| = 0.0706 \frac{|κ|}{k}.
+.. math:: \frac{|κ|}{48 k} E|Z^4 - 6 Z^2 + 3| = 0.0583 \frac{|κ|}{k}.
 
 `NoiseDistribution.summed` returns the normal distribution of the same variance where this distance is at most
-`LARGEST_DISTANCE`, from 212 draws on for Laplace noise. No analysis of one number changes a probability by more than
+`LARGEST_DISTANCE`, from 176 draws on for Laplace noise. No analysis of one number changes a probability by more than
 that distance.
 
 References
@@ -48,7 +48,7 @@ from bayesprivmrf.noise.likelihood import likelihood_from_dict
 LARGEST_DISTANCE = 0.001
 
 # E|Z^4 - 6 Z^2 + 3| / 48 for a standard normal Z, by numerical integration
-_DISTANCE_OF_KURTOSIS = 0.0706
+_DISTANCE_OF_KURTOSIS = 0.0583
 # Grid points in a standard deviation of one draw, at least; the module states the error
 _POINTS = 32
 # Standard deviations of the sum on each side that a table covers; beyond, the log density goes on with its last slope

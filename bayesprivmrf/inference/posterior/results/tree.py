@@ -207,9 +207,9 @@ def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
     """Return the data set of the noise of each table, a public total, and the settings of the prior."""
     import xarray as xr
 
-    # the scale of a rule differs from number to number
+    # the scale of a rule differs from number to number, and sums of draws have none
     noise = evidence.noise
-    scales = np.array([law.scale if law.is_additive else np.nan for law in noise], dtype=float)
+    scales = np.array([np.nan if law.is_tabled else law.scale for law in noise], dtype=float)
     laws = np.array([distribution.name for distribution in evidence.noise], dtype=object)
     dataset = xr.Dataset(
         {"noise_scale": ("table", scales, {"units": "records"}), "noise_law": ("table", laws)},
