@@ -14,12 +14,13 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 HOUSE = "bayesprivmrf"
 
-BASES = {"NoiseDistribution", "Released", "LearnedParameters"}
+BASES = {"Likelihood", "Released", "LearnedParameters"}
 """Of laws, of releases, and of learned models."""
 ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
-    ("readers.columns", "NoiseDistribution"): 2,
-    ("release.given", "NoiseDistribution"): 2,
+    ("readers.columns", "NoiseDistribution"): 1,
+    ("readers.columns", "Likelihood"): 1,
+    ("release.given", "Likelihood"): 2,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
     # the kinds of release that a mechanism makes, of which one has tables

@@ -17,6 +17,7 @@ from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.mechanisms.gradient_ascent import cells_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import LAPLACE
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.queries import sensitivity
 from bayesprivmrf.release import NoisyStatistics
@@ -97,16 +98,21 @@ def _pair(
     release: NoisyStatistics, adjacency: Adjacency, *, is_possible: bool = True
 ) -> tuple[IntArray, IntArray]:
     """Return simulated neighboring data sets: for queries the worst, unless those must be possible and are not."""
+    must = "have noise that is added to its numbers"
+    seen = "a rule that depends on the count"
+    is_added = all(law.is_additive for law in release.noise)
+    require(is_added, "an audited release", must, seen, "audit the rule by itself")
     model = release.specification
     if release.has_tables:
         return neighbors(model, adjacency)
     # the joint sensitivity of the answers, each divided by the scale of its noise
-    if all(law.kernel == "absolute" for law in release.noise):
+    if all(law.smooth is LAPLACE for law in release.noise):
         norm = 1
     else:
         norm = 2
     scales = [
-        max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise
+        max(law.scale if norm == 1 else law.standard_deviation, 1e-9)  # type: ignore[attr-defined]
+        for law in release.noise
     ]
     queries = [each.query for each in release.measurements]
     given = {"norm": norm, "adjacency": adjacency, "at_most": _at_most(release)}

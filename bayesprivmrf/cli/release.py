@@ -117,7 +117,7 @@ def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
         return
     with warnings.catch_warnings(action="ignore"):  # the release shows the warnings
         distributions = mechanism.noise_laws(model)
-    if any(each.kernel is None for each in distributions):
+    if any(each.smooth is None for each in distributions):
         remark(NO_KERNEL)
     for made in {type(each) for each in distributions}:
         require_listed(ENTRY_POINT_GROUP, made.name, made)

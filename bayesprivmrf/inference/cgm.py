@@ -76,8 +76,7 @@ class EMPath:
         else:
             self.slack = 0.0
         self.measure = Discrepancy(evidence, self.engine)
-        noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
-        self.smallest = min(noisy, default=0.0)
+        self.smallest = evidence.least_deviation
         potentials, self.is_feasible = honoured(evidence, self.engine, evidence.family.base)
         self.start = self.point = self.steepest = self._point(
             potentials, self.engine.marginals(potentials)[1], 0.0
@@ -308,10 +307,16 @@ class CGM(NamedSettings):
                 "`e_step='nlbp'` takes one noisy table of each clique, as published, and this evidence has others or "
                 "answers to queries; use e_step='dual'."
             )
-        if any(law.variance == 0 for law in evidence.noise):
+        if any(law.is_exact for law in evidence.noise):
             raise ArgumentError(
                 "`e_step='nlbp'` needs tables with noise, got exact ones; use e_step='dual'."
             )
+
+    def _marginals(self, evidence: Evidence) -> FloatArray:
+        """Return the marginals at the end of the path."""
+        path = EMPath(self, evidence)
+        path.run()
+        return path.point.marginals
 
     @on_objects
     @one_blas_thread()
@@ -352,6 +357,7 @@ class CGM(NamedSettings):
         refuse_loopy(evidence.specification, self.inference)
         self._refuse_what_it_cannot(evidence)
         specification = evidence.specification
+        evidence = evidence.at_fit(self._marginals)
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)

@@ -105,7 +105,7 @@ def dual_e_step(
     free = evidence.possible
     total = evidence.total
     kernels = evidence.kernels[free]
-    scale = evidence.spread([law.scale for law in evidence.noise])[free]
+    scale = evidence.noise_scale[free]
     reach = steps * by_kernel(kernels, lambda kernel, scale: kernel.reach(scale), scale)
     wanted = evidence.noisy_counts[free] / total
     full = np.zeros(len(free))
@@ -120,8 +120,7 @@ def dual_e_step(
         value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
         return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
-    deviations = [law.standard_deviation for law in evidence.noise if law.variance > 0]
-    tolerance = max(max(_TOLERANCE * min(deviations, default=0.0), slack) / total, 1e-9)
+    tolerance = max(max(_TOLERANCE * evidence.least_deviation, slack) / total, 1e-9)
     # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
     tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
     if start is None:
@@ -198,7 +197,7 @@ def nonlinear_belief_propagation(
         counts = (1 - share) * counts + share * tilted
     tilt = np.where(free, _score(evidence, counts, is_smoothed), 0.0)
     gap = np.abs(counts - total * engine.marginals(potentials + tilt)[1]).max(initial=0.0)
-    smallest = min((law.standard_deviation for law in evidence.noise), default=0.0)
+    smallest = evidence.noise_deviation.min(initial=np.inf) if evidence.noise else 0.0
     return EStep(
         tilt=tilt,
         potentials=potentials + tilt,
@@ -215,8 +214,10 @@ def _score(evidence: Evidence, counts: FloatArray, is_smoothed: bool) -> FloatAr
     for position, law in enumerate(evidence.noise):
         block = slice(evidence.offsets[position], evidence.offsets[position + 1])
         own = residual[block]
-        if is_smoothed and law.kernel == "absolute":
-            parts.append(own / np.sqrt(own**2 + np.maximum(counts[block], 1e-12)) / law.scale)
-        else:
-            parts.append(law.score(own))
+        form = law.smooth
+        scale = evidence.noise_scale[block]
+        if is_smoothed and form is not None and form.has_kink:
+            parts.append(own / np.sqrt(own**2 + np.maximum(counts[block], 1e-12)) / scale)
+        elif form is not None:
+            parts.append(form.slope(own / scale) / scale)
     return np.concatenate(parts)

@@ -13,8 +13,8 @@ reaches all of them. `bayesprivmrf.inference.given_releases.gather` makes the ev
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 from typing import Any, Literal
@@ -29,8 +29,8 @@ from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.ties import coordinates_of, shared_basis
-from bayesprivmrf.noise.kernels import codes_of
-from bayesprivmrf.privacy import NoiseDistribution
+from bayesprivmrf.noise.kernels import SQUARE, TABLED, code_of
+from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release.measurement import stacked
 
@@ -38,7 +38,9 @@ from bayesprivmrf.release.measurement import stacked
 LARGEST_TOTAL = 1e12
 # Limits of the default prior of a private number of records: so wide that no fitted number is near one of them
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
-
+# Fits before the last one, at whose means rules are taken; arbitrary: the second moves means by little beside their
+# errors
+_FITS = 2
 
 type Population = Literal["one", "waves"]
 type Inference = Literal["exact", "loopy"]
@@ -154,9 +156,10 @@ class Evidence:
         Scope of each noisy table, variable positions in axis order; a scope that several releases measured
         appears once for each. Empty where the evidence is of queries.
     noisy_counts
-        y, all tables or answers, flat, shape (size,), records.
+        y, all tables or answers, flat, shape (size,), records. Under a rule that depends on the count, the count
+        whose mean is the published number.
     noise
-        Noise distribution of each table, or of each query.
+        Noise distribution, or other likelihood, of each table, or of each query.
     possible
         Cells that may occur, and answers that count one such cell at least, shape (size,).
     is_simulated
@@ -180,12 +183,18 @@ class Evidence:
         Empty where the releases are of one population.
     is_given
         Whether the model was given to `fit`, apart from the tables that the releases measured.
+    published
+        The numbers as published, shape (size,): `noisy_counts`, but under rules that depend on the count.
+    fitted
+        Counts at which rules that depend on the count are taken, shape (size,); None takes them one record above
+        `noisy_counts`, so that a published zero is not certain.
     """
 
     specification: ModelSpecification
     scopes: tuple[tuple[int, ...], ...]
     noisy_counts: FloatArray
-    noise: tuple[NoiseDistribution, ...]
+    published: FloatArray
+    noise: tuple[Likelihood, ...]
     possible: np.ndarray
     total: float
     estimated_total: float
@@ -198,6 +207,7 @@ class Evidence:
     wave_totals: tuple[float, ...] = ()
     wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
     is_given: bool = False
+    fitted: FloatArray | None = None
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -281,11 +291,10 @@ class Evidence:
     @cached_property
     def possible_numbers(self) -> tuple[Any, FloatArray, FloatArray]:
         """Rows of A of the possible numbers, sparse; the numbers y; and the variances of their noise."""
-        noise = self.spread([law.variance for law in self.noise])
         return (
             self.rows[self.possible].astype(float),
             self.noisy_counts[self.possible],
-            noise[self.possible],
+            self.noise_variance[self.possible],
         )
 
     @property
@@ -325,24 +334,102 @@ class Evidence:
         """Repeat one number a table over the table's cells, shape (size,)."""
         return np.repeat(np.asarray(per_table, dtype=float), np.diff(self.offsets))
 
+    # what the likelihoods can do
+
+    @cached_property
+    def is_bounded(self) -> np.ndarray:
+        """Mask of the numbers that are known only within bounds, shape (size,)."""
+        return self.spread([law.is_bounded for law in self.noise]) > 0
+
+    @cached_property
+    def is_tabled(self) -> np.ndarray:
+        """Mask of the numbers whose probability is a table over whole counts, shape (size,)."""
+        return self.spread([law.is_tabled for law in self.noise]) > 0
+
     @property
-    def has_bounds(self) -> bool:
-        """True if some number is known only within bounds."""
-        return any(law.kernel == "within" for law in self.noise)
+    def needs_whole_records(self) -> bool:
+        """True if some number is exact, bounded or tabled, which relaxed counts do not represent."""
+        return bool(self.is_bounded.any() or self.is_exact.any() or self.is_tabled.any())
+
+    @property
+    def is_additive(self) -> bool:
+        """True if no number's distribution around the count depends on the count."""
+        return all(law.is_additive for law in self.noise)
 
     @cached_property
     def kernels(self) -> IntArray:
         """Code of each number's kernel, -1 without one, shape (size,); see `noise.kernels`."""
-        return np.repeat(codes_of([law.kernel for law in self.noise]), np.diff(self.offsets))
+        codes = [code_of(law.smooth) for law in self.noise]
+        return np.repeat(np.array(codes, dtype=np.int64), np.diff(self.offsets))
+
+    @cached_property
+    def sampled_kernels(self) -> IntArray:
+        """Code of each number's kernel in samplers of whole counts, before bounds, shape (size,); or `TABLED`."""
+        codes = [TABLED if law.is_tabled else code_of(law.base_law.smooth) for law in self.noise]
+        return np.repeat(np.array(codes, dtype=np.int64), np.diff(self.offsets))
+
+    # each number's noise, at the counts of a fit under rules that depend on the count
+
+    def _of_numbers(self, of: Callable[[Likelihood, FloatArray], FloatArray]) -> FloatArray:
+        """Return what each likelihood says at the counts of its numbers, shape (size,)."""
+        counts = self.fitted
+        if counts is None:
+            counts = np.maximum(self.noisy_counts, 0.0) + 1
+        blocks = pairwise(self.offsets)
+        parts = [of(law, counts[a:b]) for law, (a, b) in zip(self.noise, blocks, strict=True)]
+        return np.concatenate([np.zeros(0), *parts])
+
+    @cached_property
+    def noise_variance(self) -> FloatArray:
+        """Variance of each number around the count, records squared, shape (size,)."""
+        return self._of_numbers(lambda law, counts: law.error_variance(counts))
+
+    @cached_property
+    def noise_deviation(self) -> FloatArray:
+        """Standard deviation of each number around the count, records, shape (size,)."""
+        return np.sqrt(self.noise_variance)
+
+    @property
+    def least_deviation(self) -> float:
+        """Smallest standard deviation of the numbers with noise, records; 0 without any."""
+        noisy = self.noise_deviation[self.noise_deviation > 0]
+        if noisy.size:
+            return float(noisy.min())
+        return 0.0
+
+    @cached_property
+    def noise_scale(self) -> FloatArray:
+        """Scale of each number's kernel, records, shape (size,)."""
+        return self._of_numbers(lambda law, counts: law.widths(counts))
 
     @cached_property
     def noise_width(self) -> FloatArray:
         """Scale of each number's kernel, the standard deviation under a square one, records, shape (size,)."""
-        normal = (None, "square", "within")
-        laws = self.noise
-        return self.spread(
-            [law.standard_deviation if law.kernel in normal else law.scale for law in laws]
-        )
+        return np.where(self.kernels <= SQUARE, self.noise_deviation, self.noise_scale)
+
+    def at_means(self, marginals: FloatArray) -> Evidence:
+        """Return the evidence with rules taken at the mean counts of some marginals, shape (model size,)."""
+        if self.is_additive:
+            return self
+        return replace(self, fitted=self.total * self.gathered(marginals))
+
+    def at_fit(self, marginals_of: Callable[[Evidence], FloatArray]) -> Evidence:
+        """Return the evidence with rules taken at the mean counts of a fit, which is repeated.
+
+        A variance that is taken at a number itself is small where the number is, so that small numbers would weigh
+        too much. At the means of a fit it does not depend on the number's error.
+
+        Parameters
+        ----------
+        marginals_of
+            The fit: it takes evidence and returns marginals, shape (model size,).
+        """
+        found = self
+        if self.is_additive:
+            return found
+        for _ in range(_FITS):
+            found = found.at_means(marginals_of(found))
+        return found
 
     @property
     def has_total(self) -> bool:
@@ -385,7 +472,7 @@ class Evidence:
     @cached_property
     def is_exact(self) -> np.ndarray:
         """Mask of the possible numbers that were released without noise, shape (size,)."""
-        return self.possible & (self.spread([law.variance == 0 for law in self.noise]) > 0)
+        return self.possible & (self.spread([law.is_exact for law in self.noise]) > 0)
 
     @cached_property
     def exact(self) -> tuple[Any, FloatArray] | None:

@@ -33,7 +33,7 @@ from bayesprivmrf.model.cliques import checked_clique, maximal
 from bayesprivmrf.model.domain import Variable, label_key, require_fit
 from bayesprivmrf.model.pgmpy_networks import read_network
 from bayesprivmrf.model.tables import Clique, FloatArray, cells_within
-from bayesprivmrf.noise import NoiseDistribution
+from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries import table as table_query
 from bayesprivmrf.release import NoisyStatistics
@@ -120,7 +120,7 @@ class MeasuredNumbers:
 
     query: BoundQuery
     values: FloatArray
-    noise: NoiseDistribution
+    noise: Likelihood
 
     def on(self, model: ModelSpecification) -> BoundQuery:
         """Return the query on the tables of another model, which hold its scopes."""

@@ -34,6 +34,7 @@ from bayesprivmrf.inference.given_model import (
 from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import label_key
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import CONTRADICTION, check_kernel, contradiction, pooled_total
 from bayesprivmrf.privacy import NoNoise
 from bayesprivmrf.queries import BoundQuery
@@ -175,7 +176,10 @@ def of_one_population_under(
         "estimated_total": total,
         "total_standard_error": error,
         "scopes": (),
-        "noisy_counts": np.concatenate([np.zeros(0), *(each.values for each in kept)]),
+        "noisy_counts": np.concatenate(
+            [np.zeros(0), *(each.noise.estimate(each.values) for each in kept)]
+        ),
+        "published": np.concatenate([np.zeros(0), *(each.values for each in kept)]),
         "noise": tuple(each.noise for each in kept),
         "is_given": True,
     }
@@ -212,7 +216,7 @@ def checked_releases(
             raise ArgumentError(
                 f"`fit` takes a release of noisy tables or a list of them, got {seen}; {remedy}."
             )
-        has_noise = any(law.variance > 0 for law in release.noise)
+        has_noise = not all(law.is_exact for law in release.noise)
         # the noise of a repeated release would be counted as two independent draws
         if any(release is other or (has_noise and release == other) for other in given[:position]):
             raise ArgumentError(
@@ -222,8 +226,9 @@ def checked_releases(
         (law.name, getattr(law, "scale", None)): law for one in given for law in one.noise
     }.values()
     for law in laws:
-        check_kernel(law)
-    if not takes_bounds and any(law.kernel == "within" for law in laws):
+        if law.is_additive:
+            check_kernel(law)  # type: ignore[arg-type]
+    if not takes_bounds and any(law.is_bounded for law in laws):
         raise ArgumentError(
             "this estimator does not accept counts within bounds, because their midpoint estimates nothing",
             remedy="use LatentCounts, beside a table that tells the number of records, or with a public `total`",
@@ -231,7 +236,8 @@ def checked_releases(
         )
     for law in laws:
         # a density that falls in an unknown way must not be taken for another's
-        if needs_kernel and law.kernel is None:
+        is_read = law.is_bounded or (takes_bounds and law.is_tabled)
+        if needs_kernel and law.smooth is None and not is_read:
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
                 f"square, got the law {law.name!r}, whose `kernel` says neither",
@@ -239,6 +245,12 @@ def checked_releases(
                 option="use `--method naive-mle`, which takes any added noise",
             )
     return given
+
+
+def _estimates(release: NoisyStatistics) -> FloatArray:
+    """Return the counts that the numbers of a release estimate, flat: the numbers themselves under added noise."""
+    found = [one.noise.estimate(one.values) for one in release.measurements]
+    return np.concatenate([np.zeros(0), *found])
 
 
 def joint_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
@@ -276,7 +288,7 @@ def gather(
         Whether the estimator's formulas rest on the noise's kernel. Only one that asks a law for no more than its
         variance, density or score may say no.
     takes_bounds
-        Whether it takes counts that are known only within bounds.
+        Whether it takes counts that are known only within bounds, and those whose probability is a table.
     population
         ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
         (`bayesprivmrf.inference.waves`).
@@ -303,7 +315,8 @@ def gather(
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = {
-        "noisy_counts": np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given)]),
+        "noisy_counts": np.concatenate([np.zeros(0), *map(_estimates, given)]),
+        "published": np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given)]),
         "noise": tuple(law for release in given for law in release.noise),
     }
     if model is None:
@@ -347,7 +360,8 @@ def gather(
         parts = [specification.project(cells, scope).ravel() for scope in joint["scopes"]]
         possible = np.concatenate([np.zeros(0), *parts]) > 0
     if public:
-        joint["noisy_counts"] = np.concatenate([joint["noisy_counts"], public])
+        for numbers in ("noisy_counts", "published"):
+            joint[numbers] = np.concatenate([joint[numbers], public])
         joint["noise"] = (*joint["noise"], NoNoise())
     evidence = Evidence(
         **joint,
@@ -375,7 +389,7 @@ def gather(
         evidence = replace(
             evidence, total=max(told, 1.0), estimated_total=told, total_standard_error=0.0
         )
-    needs_total = evidence.queries is not None or evidence.has_bounds
+    needs_total = evidence.queries is not None or evidence.is_bounded.any()
     if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(
             "the number of records must be told by a release of queries, but none of these tells it; measure a "

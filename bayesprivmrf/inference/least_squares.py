@@ -106,9 +106,7 @@ def pool(evidence: Evidence) -> PooledTables:
     model = evidence.specification
     cliques = set(map(frozenset, model.scopes))
     if evidence.queries is None and cliques.issuperset(map(frozenset, evidence.scopes)):
-        precisions = 1 / np.maximum(
-            evidence.spread([law.variance for law in evidence.noise]), _LEAST_VARIANCE
-        )
+        precisions = 1 / np.maximum(evidence.noise_variance, _LEAST_VARIANCE)
         pooled = evidence.scattered(precisions)
         counts = evidence.scattered(precisions * evidence.noisy_counts) / pooled
         open_cells = np.zeros(model.size, bool)
@@ -124,9 +122,7 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     zeros = identity[[] if evidence.supported is None else np.flatnonzero(~evidence.supported)]
     rows: Any = vstack([evidence.rows[evidence.possible], zeros], format="csr")
     empty = np.zeros(zeros.shape[0])
-    variances = np.append(
-        evidence.spread([law.variance for law in evidence.noise])[evidence.possible], empty
-    )
+    variances = np.append(evidence.noise_variance[evidence.possible], empty)
     answers = np.append(evidence.noisy_counts[evidence.possible], empty)
     return rows, answers, np.sqrt(variances)
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from bayesprivmrf.checks import at_least, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
+from bayesprivmrf.noise.kernels import LAPLACE
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
 # Largest scale, records: with larger ones a noisy count could leave the 64-bit integers, which changes the noise
@@ -113,12 +114,12 @@ def promised_loss(
     """
     laws = listed("`laws`", laws, error=ArgumentError)
     try:
-        kernels = {law.kernel for law in laws if law.measurement}
+        kernels = {law.smooth for law in laws if law.measurement}
     except AttributeError:
         raise ArgumentError(
             "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
         ) from None
-    if "absolute" in kernels:
+    if LAPLACE in kernels:
         sensitivity = whole_number("sensitivity", sensitivity, most=2**53)
     else:
         sensitivity = at_least("sensitivity", sensitivity, 0.0)

@@ -201,7 +201,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             )
             if getattr(self, "weights", None) is None:
                 problems = starved_queries(frame)
-        if any(law.kernel is None for law in noise):
+        if any(law.smooth is None for law in noise):
             frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}

@@ -19,6 +19,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, inter
 from bayesprivmrf.network.estimate_law import EstimateLaw
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
+from bayesprivmrf.noise.kernels import LAPLACE
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 from bayesprivmrf.release.base import Provenance, Released
@@ -110,7 +111,7 @@ class NetworkEstimate(Released):
     def __post_init__(self) -> None:
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
-        unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
+        unbounded = self.constants.noise.smooth is not LAPLACE and not self.guarantee.delta > 0
         covered = epsilon is not None and spent <= epsilon * (1 + _ROUNDING) and not unbounded
         must = "cover the budget of `constants`"
         require(

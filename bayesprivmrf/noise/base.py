@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -14,23 +13,26 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import instance_of, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.kinds import Kinds, is_redefined
-from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import KERNELS
+from bayesprivmrf.noise.kernels import Kernel as SmoothKernel
+from bayesprivmrf.noise.likelihood import ENTRY_POINT_GROUP as ENTRY_POINT_GROUP
+from bayesprivmrf.noise.likelihood import NOISE_NAMES as NOISE_NAMES
+from bayesprivmrf.noise.likelihood import Likelihood
 
-# Group of entry points under which packages list their noise distributions
-ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
-# Noise distributions by their name in files
-NOISE_NAMES: Kinds[NoiseDistribution] = Kinds(ENTRY_POINT_GROUP, "name")
-
-# A name in `noise.kernels.KERNELS`, or "within"
+# A name in `noise.kernels.KERNELS`, or `WITHIN`
 type Kernel = str
+
+# Kernel of a value that is known only within bounds
+WITHIN = "within"
+# Name of the distribution of a sum of draws, `bayesprivmrf.noise.SummedNoise`
+SUMMED = "summed"
 
 # Source of randomness: as many independent uniform uint64 as it is asked for.
 type Words = Callable[[int], np.ndarray]
 
 
-class NoiseDistribution(ABC):
+class NoiseDistribution(Likelihood):
     """Distribution of the noise that is added independently to each cell of a table: residual = noisy - true.
 
     Every distribution is symmetric about zero and has a finite variance. Numbers are in the table's unit (records).
@@ -60,17 +62,12 @@ class NoiseDistribution(ABC):
     __slots__ = ()
     name: ClassVar[str]
     is_discrete: ClassVar[bool] = False
+    is_additive: ClassVar[bool] = True
     kernel: ClassVar[Kernel | None] = None
     scale: float
     half_width: float
     _takes_words: ClassVar[bool] = True
     """True if `add_exactly` takes all randomness from `words`; OpenDP has its own generator."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Register a distribution under its name, so that files can find it."""
-        super().__init_subclass__(**kwargs)
-        if "name" in vars(cls):
-            NOISE_NAMES.add(cls.name, cls)
 
     @property
     @abstractmethod
@@ -110,6 +107,67 @@ class NoiseDistribution(ABC):
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
         """Draw noise for a simulation, which protects nobody: int64 if the distribution is discrete, else float."""
 
+    # the count plus noise, as a likelihood
+
+    def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
+        """Return the log density of the noise at the published numbers minus the counts, nats."""
+        return self.log_density(np.subtract(published, counts))
+
+    def draw_given(self, counts: ArrayLike, rng: np.random.Generator) -> np.ndarray:
+        """Draw noise and add it to the counts."""
+        return np.asarray(counts) + self.draw(np.shape(counts), rng)
+
+    def mean_given(self, counts: ArrayLike) -> np.ndarray:
+        """Return the counts, because the noise has mean zero."""
+        return np.asarray(counts, dtype=float)
+
+    def variance_given(self, counts: ArrayLike) -> np.ndarray:
+        """Return the variance of the noise for each count."""
+        return np.full(np.shape(counts), self.variance, dtype=float)
+
+    def allowed(self, published: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers themselves if there is no noise, their bounds, or minus and plus infinity."""
+        numbers = np.asarray(published, dtype=float)
+        half = math.inf
+        if self.is_exact:
+            half = 0.0
+        elif self.is_bounded and self.base_law.is_exact:
+            half = self.half_width
+        return numbers - half, numbers + half
+
+    def estimate(self, published: ArrayLike) -> FloatArray:
+        """Return the published numbers themselves."""
+        return np.asarray(published, dtype=float)
+
+    def error_variance(self, counts: ArrayLike) -> FloatArray:
+        """Return the variance of the noise for each count."""
+        return self.variance_given(counts)
+
+    @property
+    def smooth(self) -> SmoothKernel | None:
+        """The kernel of the density; None if it has another form."""
+        return KERNELS.get(self.kernel)
+
+    def widths(self, counts: ArrayLike) -> FloatArray:
+        """Return the `scale` of the kernel for each count; the standard deviation without a kernel."""
+        width = self.standard_deviation if self.kernel is None else self.scale
+        return np.full(np.shape(counts), width, dtype=float)
+
+    @property
+    def is_exact(self) -> bool:
+        """True if there is no noise."""
+        return self.variance == 0
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if the count is known only within bounds (`Within`)."""
+        return self.kernel == WITHIN
+
+    @property
+    def is_tabled(self) -> bool:
+        """False: the samplers compile the formulas of kernels."""
+        return False
+
     def log_moment(self, rates: ArrayLike) -> np.ndarray:
         r"""Return upper bounds of :math:`\log E e^{t η}`, nats; infinite where none is known.
 
@@ -123,9 +181,10 @@ class NoiseDistribution(ABC):
         rates = np.abs(np.asarray(rates, dtype=float))
         if self.variance == 0:
             return np.zeros_like(rates)
-        if self.kernel not in KERNELS:
+        form = self.smooth
+        if form is None or self.is_tabled:
             return np.where(rates == 0, 0.0, np.inf)
-        return KERNELS[self.kernel].log_moment(rates, self.scale, self.is_discrete)
+        return form.log_moment(rates, self.scale, self.is_discrete)
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -142,17 +201,15 @@ class NoiseDistribution(ABC):
     def summed(self, count: int) -> NoiseDistribution:
         """Return the distribution of the sum of a number of independent draws.
 
-        Raises
-        ------
-        ArgumentError
-            The library has no class for the distribution of this sum.
+        The sum of one draw has the distribution itself. The sum of several has a table of its density, or a normal
+        distribution where that is as close as `bayesprivmrf.noise.sums.LARGEST_DISTANCE`.
         """
         count = whole_number("count", count, 1)
-        what = f"a sum of {count} numbers with {self.name} noise"
-        must = "have one of the library's noise distributions"
-        remedy = "measure the numbers, on their own variables"
-        require(count == 1, what, must, "none", remedy)
-        return self
+        if count == 1:
+            return self
+        # by its name, because the class rests on this one
+        kind: Any = NOISE_NAMES.find(SUMMED)
+        return kind.of_draws(self, count)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return whole numbers plus noise for a release.
@@ -187,43 +244,6 @@ class NoiseDistribution(ABC):
         """Standard deviation, in records."""
         return math.sqrt(self.variance)
 
-    @final
-    def as_dict(self) -> dict[str, Any]:
-        """Return the name and the fields; `noise_from_dict` is the inverse.
-
-        Raises
-        ------
-        ArgumentError
-            The distribution could not be read again: the class is no frozen dataclass or has no name of its own, or a
-            field is neither a finite number nor text.
-        """
-        settings = getattr(type(self), "__dataclass_params__", None)
-        named = NOISE_NAMES.find(getattr(self, "name", ""))
-        must = "be a frozen dataclass with a `name` of its own, so that a release with it can be read again"
-        remedy = "write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`"
-        # a class that was defined anew, in a notebook for instance, still reads what its predecessor wrote
-        is_named = named is not None and is_redefined(named, type(self))
-        is_frozen = settings is not None and settings.frozen and is_named
-        require(is_frozen, type(self).__name__, must, "another class", remedy)
-        values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
-        for name, value in values.items():
-            must = "be a finite number or text, which a file can store"
-            is_plain = isinstance(value, str | int) or (
-                isinstance(value, float) and math.isfinite(value)
-            )
-            what = f"`{name}` of the noise distribution {self.name!r}"
-            remedy = "convert it in `__post_init__`"
-            require(is_plain, what, must, type(value).__name__, remedy)
-        written = {"name": self.name, **values}
-        try:
-            json.dumps(written, ensure_ascii=False).encode()
-        except ValueError:  # half of a surrogate pair, or a number of thousands of digits
-            must = "be numbers and text that JSON in UTF-8 can hold; shorten or encode them"
-            raise ArgumentError(
-                f"the fields of the noise distribution {self.name!r} must {must}."
-            ) from None
-        return written
-
 
 # The name of the class before version 0.2.0
 NoiseLaw = NoiseDistribution
@@ -247,7 +267,7 @@ def check_kernel(law: NoiseDistribution) -> None:
     """Raise an `ArgumentError` unless a distribution's density has the stated kernel, which estimators rely on."""
     if law.kernel is None or law.variance == 0:
         return
-    if law.kernel == "within":
+    if law.is_bounded:
         half_width = getattr(law, "half_width", math.nan)
         positive_finite("half_width", half_width, "a distribution within bounds has one")
         return
@@ -255,13 +275,14 @@ def check_kernel(law: NoiseDistribution) -> None:
     known = " or ".join(map(repr, sorted(filter(None, KERNELS))))
     scale = getattr(law, "scale", math.nan)
     must = f"have a `kernel` of None, or {known} with a positive, finite `scale`"
-    if law.kernel not in KERNELS or not 0 < scale < math.inf:
+    form = law.smooth
+    if form is None or not 0 < scale < math.inf:
         raise ArgumentError(
             f"{what} must {must}, got {law.kernel!r} with the scale {scale!r}; correct it."
         )
     steps = scale * np.arange(1.0, 4.0)
     found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
-    falls = np.allclose(found, KERNELS[law.kernel].log(steps / scale), rtol=1e-6)
+    falls = np.allclose(found, form.log(steps / scale), rtol=1e-6)
     must = f"have the density of its `kernel`, {law.kernel!r}, with its `scale`"
     remedy = "correct `log_density`, or leave out the kernel"
     require(falls, what, must, "one that falls differently", remedy)
@@ -336,6 +357,10 @@ class ScaledNoise(NoiseDistribution):
         object.__setattr__(self, "scale", scale)
 
     @property
+    def _form(self) -> SmoothKernel:
+        return KERNELS[self.kernel]
+
+    @property
     @abstractmethod
     def _log_peak(self) -> float:
         """The log density at zero, nats."""
@@ -343,11 +368,9 @@ class ScaledNoise(NoiseDistribution):
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Return the log density (or log probability) at each residual, nats."""
         steps = np.abs(number_array("residual", residual, float)) / self.scale
-        return self._log_peak + KERNELS[self.kernel].log(steps)
+        return self._log_peak + self._form.log(steps)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Return the slope of the kernel over the scale."""
-        return (
-            KERNELS[self.kernel].slope(number_array("residual", residual, float) / self.scale)
-            / self.scale
-        )
+        steps = number_array("residual", residual, float) / self.scale
+        return self._form.slope(steps) / self.scale

@@ -38,11 +38,20 @@ from bayesprivmrf.checks import (
 )
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
+from bayesprivmrf.noise.base import (
+    NOISE_NAMES,
+    WITHIN,
+    Kernel,
+    NoiseDistribution,
+    ScaledNoise,
+    shape,
+)
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
 from bayesprivmrf.noise.kernels import KERNELS
+from bayesprivmrf.noise.likelihood import Likelihood, likelihood_from_dict, named_likelihood
+from bayesprivmrf.noise.sums import SummedNoise as SummedNoise
 
 # Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0
@@ -83,7 +92,7 @@ class Within(NoiseDistribution):
     base_scale: float = 0.0
 
     name: ClassVar[str] = "within"
-    kernel: ClassVar[Kernel | None] = "within"
+    kernel: ClassVar[Kernel | None] = WITHIN
 
     def __post_init__(self) -> None:
         half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
@@ -99,7 +108,7 @@ class Within(NoiseDistribution):
             kind = NOISE_NAMES.find(self.base)
         else:
             kind = None
-        is_own = kind is not None and kind.is_discrete and kind.kernel in KERNELS
+        is_own = kind is not None and _has_kernel(kind) and kind.is_discrete
         must = "be one of the library's discrete distributions, such as DiscreteLaplace(2.0)"
         remedy = "leave it out where no noise was added"
         require(is_own, "`base` of counts within bounds", must, "another kind", remedy)
@@ -285,8 +294,14 @@ class Gaussian(ScaledNoise):
         return generator(rng).normal(0.0, self.scale, shape(size))
 
 
-def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
-    """Return the noise distribution that `NoiseDistribution.as_dict` described.
+def _has_kernel(kind: Any) -> bool:
+    """Return True for a class of noise distributions that has one of the library's kernels."""
+    is_noise = isinstance(kind, type) and issubclass(kind, NoiseDistribution)
+    return is_noise and kind.kernel in KERNELS
+
+
+def noise_from_dict(values: Mapping[str, Any]) -> Likelihood:
+    """Return the noise distribution, or other likelihood, that `as_dict` described.
 
     Raises
     ------
@@ -298,18 +313,7 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
     >>> noise_from_dict({"name": "laplace", "scale": 2.0})
     Laplace(scale=2.0)
     """
-    is_named = isinstance(values, Mapping) and isinstance(values.get("name"), str)
-    require(
-        is_named, "values", "map `name` and a distribution's fields", f"a {type(values).__name__}"
-    )
-    settings = dict(values)
-    name = settings.pop("name")
-    law = named_law(name)
-    try:
-        return law(**settings)
-    except TypeError as error:
-        must = f"hold the fields of the noise distribution {name!r}"
-        raise ArgumentError(f"`values` must {must}: {error}.") from None
+    return likelihood_from_dict(values)
 
 
 def named_law(name: str) -> type[NoiseDistribution]:
@@ -318,11 +322,11 @@ def named_law(name: str) -> type[NoiseDistribution]:
     Raises
     ------
     ArgumentError
-        No distribution of that name was defined or installed.
+        No distribution of that name was defined or installed, or the name is that of a likelihood that adds no noise.
     """
-    found = NOISE_NAMES.find(name)
-    must = f"be a known noise distribution ({', '.join(NOISE_NAMES)})"
-    remedy = "import or install the package that defines it under an entry point of this name, or update this package"
-    if found is None:
-        raise ArgumentError(f"`name` must {must}, got {name!r}; {remedy}.")
+    found = named_likelihood(name)
+    if not issubclass(found, NoiseDistribution):
+        must = "be that of noise that is added to counts"
+        remedy = "pass the likelihood itself"
+        raise ArgumentError(f"`name` must {must}, got {name!r}, a rule that adds none; {remedy}.")
     return found

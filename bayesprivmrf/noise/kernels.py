@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,8 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Codes of the kernels in compiled functions; numbers without noise have the limit of the square kernel
 SQUARE, ABSOLUTE = 0, 1
+# Codes of numbers without a kernel, and of those whose probability is a table over counts
+NO_KERNEL, TABLED = -1, -2
 
 
 class Kernel(ABC):
@@ -288,11 +290,11 @@ KERNELS: dict[str | None, Kernel] = {"square": NORMAL, "absolute": LAPLACE}
 _BY_CODE: dict[int, Kernel] = {kernel.code: kernel for kernel in KERNELS.values()}
 
 
-def codes_of(names: Sequence[str | None]) -> IntArray:
-    """Return the codes of kernels, -1 for a name that is none of them."""
-    return np.array(
-        [KERNELS[name].code if name in KERNELS else -1 for name in names], dtype=np.int64
-    )
+def code_of(kernel: Kernel | None) -> int:
+    """Return the code of a kernel, -1 of none."""
+    if kernel is None:
+        return NO_KERNEL
+    return kernel.code
 
 
 def by_kernel(codes: IntArray, formula: Callable[..., Any], *arrays: Any) -> Any:

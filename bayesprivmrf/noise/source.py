@@ -282,8 +282,8 @@ def require_releasable(law: NoiseDistribution) -> None:
     check_kernel(law)
     must = "be that of added noise"
     seen = "the kernel 'within', which is for counts known within bounds"
-    is_added = law.kernel != "within"
-    require(is_added, f"the noise distribution {law.name!r}", must, seen, "leave out its `kernel`")
+    what = f"the noise distribution {law.name!r}"
+    require(not law.is_bounded, what, must, seen, "leave out its `kernel`")
     _check_draw(law)
 
 

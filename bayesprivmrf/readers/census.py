@@ -284,7 +284,7 @@ def _without_total(
     totals = set()
     for each in found:
         bound = each.query.bind(model)
-        if len(bound) == 1 and not each.noise.variance > 0 and bound.total_weights is not None:
+        if len(bound) == 1 and each.noise.is_exact and bound.total_weights is not None:
             totals.add(float(each.values[0]))
         else:
             kept.append(each)

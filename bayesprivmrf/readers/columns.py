@@ -23,6 +23,7 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.base import contradiction
 from bayesprivmrf.noise.continuous import named_law
+from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.readers.text_files import read_table, repeated_error
@@ -288,9 +289,7 @@ def family(noise: Any) -> type[NoiseDistribution]:
     return named_law(instance_of("noise", noise, str, must))
 
 
-def stated_noise(
-    count: int, noise: Any, columns: Mapping[str, Sequence[Any]]
-) -> list[NoiseDistribution]:
+def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[Likelihood]:
     """Return the noise distribution of each row.
 
     Parameters
@@ -308,7 +307,7 @@ def stated_noise(
         A distribution is not stated, is stated twice, lacks its parameter, or has two contradictory parameters.
     """
     columns = {name: columns[name] for name in ("law", "scale", "variance") if name in columns}
-    if isinstance(noise, NoiseDistribution):
+    if isinstance(noise, Likelihood):
         must = f"be a family of distributions beside a column `{min(columns, default='')}`"
         require(not columns, "noise", must, "a distribution", "leave one of them out")
         return [noise] * count
@@ -318,7 +317,7 @@ def stated_noise(
     remedy = "write noise='discrete-gaussian' or noise=Laplace(2.0), or add a column `law`"
     is_stated = "law" in columns or noise is not None
     require(is_stated, "the distribution of the noise", must, "none", remedy)
-    known: dict[Any, NoiseDistribution] = {}
+    known: dict[Any, Likelihood] = {}
     found = []
     for row in range(count):
         own = {name: column[row] for name, column in columns.items()}
@@ -331,8 +330,8 @@ def stated_noise(
 
 
 def values_and_noise(
-    entries: Sequence[Any], noise: Sequence[NoiseDistribution], withheld: Mapping[Any, Any] | None
-) -> tuple[FloatArray, list[NoiseDistribution]]:
+    entries: Sequence[Any], noise: Sequence[Likelihood], withheld: Mapping[Any, Any] | None
+) -> tuple[FloatArray, list[Likelihood]]:
     """Return the number and the noise distribution of each row.
 
     A withheld count is given as the midpoint of its bounds, with the distribution `noise.Within`.
@@ -361,7 +360,8 @@ def values_and_noise(
             own = distribution
         else:
             lower, upper = pair
-            value, own = Within.between(lower, upper, distribution)
+            # `Within` refuses a likelihood that is no noise
+            value, own = Within.between(lower, upper, distribution)  # type: ignore[arg-type]
         values.append(value)
         found.append(own)
     return np.array(values), found

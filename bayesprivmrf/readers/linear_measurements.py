@@ -160,10 +160,11 @@ def from_opendp(
         measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
     for each in measured:
         one = _fields(each)
-        if kind.kernel not in KERNELS:
+        form = KERNELS.get(kind.kernel)
+        if form is None:
             one_noise = noise_of_variance(kind, one.stddev * one.stddev)
         else:  # OpenDP states the deviation of continuous noise
-            scale = one.stddev / math.sqrt(KERNELS[kind.kernel].variance)
+            scale = one.stddev / math.sqrt(form.variance)
             one_noise = kind(scale)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found.append(_measured(model, one, one_noise, order))

@@ -14,6 +14,7 @@ from bayesprivmrf.checks import instance_of, refuse_masked, require, sides_of
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, warn_caller
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
+from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
@@ -114,7 +115,7 @@ def measurements_by_noise(
     model: ModelSpecification,
     query: Query,
     values: np.ndarray,
-    noise: NoiseDistribution | list[NoiseDistribution],
+    noise: Likelihood | list[Likelihood],
 ) -> list[Measurement]:
     """Return one measurement for each noise distribution among the rows of a query.
 
@@ -127,11 +128,11 @@ def measurements_by_noise(
     values
         The noisy answers, shape (rows,).
     noise
-        The noise distribution of all rows, or a list of the distribution of each row.
+        The noise distribution, or likelihood, of all rows; or a list with that of each row.
     """
     if not isinstance(noise, list):
         return [Measurement(query, values, noise)]
-    rows: dict[NoiseDistribution, list[int]] = {}
+    rows: dict[Likelihood, list[int]] = {}
     for row, distribution in enumerate(noise):
         rows.setdefault(distribution, []).append(row)
     if len(rows) == 1:
@@ -200,14 +201,14 @@ def _table_noise(
 
 def _cell_noise(
     model: ModelSpecification, scope: tuple[Any, ...], values: Any, key: tuple[Any, ...], given: Any
-) -> NoiseDistribution | list[NoiseDistribution]:
+) -> Likelihood | list[Likelihood]:
     """Return the noise distribution of a table, or a list of those of its cells, in C order of its scope.
 
     The axes of the given noise are in the order of `key`. An array without labels beside a labeled table could be in
     declared order or in the order of the table. It is refused unless these are the same, or all cells have the same
     noise.
     """
-    if isinstance(given, NoiseDistribution):
+    if isinstance(given, Likelihood):
         return given
     array = aligned(
         f"the distributions or variances of {scope!r}",
@@ -227,7 +228,7 @@ def _cell_noise(
     cells = array.transpose([key.index(v) for v in scope]).ravel()
     if cells.dtype.kind == "O":
         must = "be a noise distribution, such as Laplace(scale=2.0)"
-        return [instance_of("noise", each, NoiseDistribution, must) for each in cells]
+        return [instance_of("noise", each, Likelihood, must) for each in cells]
     variances = cells.astype(float)
     is_right = (np.isfinite(variances) & (variances >= 0)).all()
     remedy = "0 stands for an exact number"
@@ -271,7 +272,7 @@ def _array(what: str, noise: Any) -> np.ndarray:
         first = first[0] if len(first) else None
     must = "be a noise distribution, such as Laplace(scale=2.0), or an array of distributions or of variances"
     try:
-        given = np.asarray(noise, dtype=object if isinstance(first, NoiseDistribution) else None)
+        given = np.asarray(noise, dtype=object if isinstance(first, Likelihood) else None)
     except ValueError:
         raise ArgumentError(f"`noise` must {must}, got lists of unequal lengths.") from None
     is_array = given.dtype.kind in "iufO" and given.ndim

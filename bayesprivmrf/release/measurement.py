@@ -24,7 +24,8 @@ from bayesprivmrf.model.domain import label_key, listed
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import check_variance
-from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee, noise_from_dict
+from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.base import Provenance
 from bayesprivmrf.release.codec import (
@@ -68,14 +69,15 @@ class Measurement:
         Series, DataArray or mapping has labels: either the variables of the query and their states, or the labels of
         its rows. It may be in any order, and is aligned with the model when a release is made of the measurement.
     noise
-        The distribution of the noise. The noise of different rows is independent.
+        The distribution of the noise, or another likelihood of the values given the counts
+        (`bayesprivmrf.noise.Likelihood`). Different rows are independent given the counts.
 
     Raises
     ------
     ArgumentError
         An argument has another type.
     ModelError
-        The values are not finite numbers in one row, or are not whole although the noise is.
+        The values are not finite numbers in one row, are not whole although the noise is, or no count allows them.
 
     Examples
     --------
@@ -94,20 +96,15 @@ class Measurement:
 
     query: Query
     values: np.ndarray
-    noise: NoiseDistribution
+    noise: Likelihood
     # The release that holds the measurement. It is no field, because `replace` may change the numbers.
     _origin = None  # type: Origin | None
 
     def __post_init__(self) -> None:
         remedy = "write Measurement(table('age'), values, Laplace(2.0))"
-        for name, kind in (("query", Query), ("noise", NoiseDistribution)):
-            instance_of(
-                f"`{name}` of a measurement",
-                getattr(self, name),
-                kind,
-                f"be a {kind.__name__}",
-                remedy,
-            )
+        instance_of("`query` of a measurement", self.query, Query, "be a Query", remedy)
+        must = "be a NoiseDistribution"  # or a rule, which the remedy need not teach
+        instance_of("`noise` of a measurement", self.noise, Likelihood, must, remedy)  # type: ignore[type-abstract]
         if is_labeled(self.values) or sides_of(self.values) is not None:
             _require_some(self.query, self.values)
             object.__setattr__(self, "values", _copied(self.query, self.values))
@@ -208,8 +205,8 @@ def _copied(query: Query, values: Any) -> Any:
         ) from None
 
 
-def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> None:
-    """Raise a `ModelError` if noisy numbers are not finite, or are not whole although the noise is."""
+def check_answers(name: str, values: np.ndarray, noise: Likelihood) -> None:
+    """Raise a `ModelError` if numbers are not finite, not whole under integer noise, or allowed by no count."""
     remedy = "leave out what was not answered"
     require(
         np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError
@@ -222,11 +219,35 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> No
             remedy = "state the noise if there is any"
         is_whole = np.array_equal(values, np.rint(values))
         require(is_whole, name, must, "others", remedy, error=ModelError)
+    if noise.is_additive:  # which allows every count, or the count itself
+        return
+    lowest, highest = noise.allowed(values)
+    must = f"be numbers that {noise.name} can publish"
+    seen = "some that no count allows"
+    remedy = "correct them, or state the rule by which they were published"
+    require((lowest <= highest).all(), name, must, seen, remedy, error=ModelError)
+    variances = noise.error_variance(np.maximum(noise.estimate(values), 0.0) + 1)
+    must = "have a mean that increases with the count, and a finite variance"
+    remedy = "correct `mean_given` and `variance_given`, or define `estimate` and `error_variance`"
+    what = f"the likelihood {noise.name!r}"
+    require(np.isfinite(variances).all(), what, must, "others", remedy, error=ModelError)
+
+
+def check_counted(query: Query, matrix: Any, noise: Likelihood) -> None:
+    """Raise a `ModelError` unless a query has counts as answers, if the likelihood speaks of counts."""
+    if noise.is_additive:
+        return
+    entries = matrix.tocoo().data
+    is_count = bool(((entries >= 0) & (entries == np.rint(entries))).all())
+    must = f"count records, as {noise.name!r} speaks of counts"
+    seen = "one that takes records off, or shares of them"
+    remedy = "state it of tables and of sums of their cells"
+    require(is_count, f"the query {query!r}", must, seen, remedy, error=ModelError)
 
 
 def check_promise(
     guarantee: PrivacyGuarantee | None,
-    noise: Iterable[tuple[str, NoiseDistribution]],
+    noise: Iterable[tuple[str, Likelihood]],
     total: int | None,
 ) -> None:
     """Raise an error if the noise or the public number of records contradicts a guarantee.
@@ -244,7 +265,8 @@ def check_promise(
     """
     noise = list(noise)
     for _, distribution in noise:
-        check_variance(distribution)
+        if distribution.is_additive:
+            check_variance(distribution)  # type: ignore[arg-type]
     if guarantee is None:
         return
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
@@ -260,7 +282,7 @@ def check_promise(
 
 
 def measurements_of_cliques(
-    model: ModelSpecification, tables: CliqueTables | None, noise: Sequence[NoiseDistribution]
+    model: ModelSpecification, tables: CliqueTables | None, noise: Sequence[Likelihood]
 ) -> list[Measurement]:
     """Return the measurements of one table for each clique.
 
@@ -334,6 +356,9 @@ def measured_on(
         must = f"be {size} numbers, one for each of its rows"
         seen = len(each.values)
         require(size == seen, f"the values of {each.query!r}", must, seen, error=ModelError)
+    if bound is not None:
+        for each, one in zip(given, bound, strict=True):
+            check_counted(each.query, one.matrix, each.noise)
     if is_whole:
         given = [replace(each, query=query) for each, query in zip(given, whole, strict=True)]
         bound = None
@@ -403,15 +428,15 @@ def total_estimates(
     alone = []
     scopes = {}
     for position, (one, mask) in enumerate(zip(measurements, masks, strict=True)):
-        if one.noise.kernel == "within":
+        if one.noise.is_bounded:
             continue
+        numbers = one.noise.estimate(one.values)
         if bound is None:
-            alone.append(
-                _estimate(float(one.values.sum()), float(mask.sum()) * one.noise.variance, one)
-            )
+            variance = _variance_of_sum(one, np.ones(len(numbers)), mask)
+            alone.append(_estimate(float(numbers.sum()), variance, one))
         elif (weights := bound[position].total_weights) is not None:
-            squares = float(weights[mask] @ weights[mask])
-            alone.append(_estimate(float(weights @ one.values), squares * one.noise.variance, one))
+            variance = _variance_of_sum(one, weights, mask)
+            alone.append(_estimate(float(weights @ numbers), variance, one))
         elif len(bound[position].scopes) == 1:
             scopes.setdefault(bound[position].scopes[0], []).append(
                 (one, mask, bound[position].matrix)
@@ -421,10 +446,27 @@ def total_estimates(
     return found[:, 0], found[:, 1]
 
 
+def number_variances(one: Measurement) -> FloatArray:
+    """Return the variance of the count that each number estimates, records squared, shape (rows,).
+
+    Under a rule it is taken one record above the estimate, so that a published zero is not certain.
+    """
+    return one.noise.error_variance(np.maximum(one.noise.estimate(one.values), 0.0) + 1)
+
+
+def _variance_of_sum(one: Measurement, weights: FloatArray, mask: np.ndarray) -> float:
+    """Return the variance of a weighted sum of the numbers that count some possible cell."""
+    variances = number_variances(one)
+    if one.noise.is_additive:  # all have the same variance
+        return float(weights[mask] @ weights[mask]) * float(variances[0])
+    return float(np.square(weights[mask]) @ variances[mask])
+
+
 def _estimate(total: float, variance: float, one: Measurement) -> tuple[float, float]:
     """Return an estimate and its precision; rounding errors are removed from an exact number of records."""
-    is_exact = not one.noise.variance > 0
-    return round(total, 6) if is_exact else total, 1 / variance if variance > 0 else math.inf
+    return round(
+        total, 6
+    ) if one.noise.is_exact else total, 1 / variance if variance > 0 else math.inf
 
 
 def _of_one_scope(
@@ -439,9 +481,9 @@ def _of_one_scope(
     from scipy.sparse import diags_array, vstack
     from scipy.sparse.linalg import lsqr
 
-    values = np.concatenate([one.values.astype(float) for one, _, _ in rows])
+    values = np.concatenate([one.noise.estimate(one.values) for one, _, _ in rows])
     mask = np.concatenate([mask for _, mask, _ in rows])
-    variances = np.concatenate([np.full(one.values.size, one.noise.variance) for one, _, _ in rows])
+    variances = np.concatenate([number_variances(one) for one, _, _ in rows])
     widths = np.sqrt(np.maximum(variances, 1e-8 * variances.max() or 1.0))
     columns = vstack([matrix for _, _, matrix in rows]).T.tocsr().astype(float)
     scaled = columns @ diags_array(1 / widths)

@@ -12,7 +12,9 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import GuaranteeWarning, PrivacyError, warn_caller
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee, compose
+from bayesprivmrf.noise.kernels import LAPLACE, NORMAL
+from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, compose
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
 from bayesprivmrf.release.base import Doubt, Provenance
@@ -34,7 +36,7 @@ _TAIL_TERMS = 49
 
 def doubt_of(
     guarantee: PrivacyGuarantee | None,
-    noise: Sequence[NoiseDistribution],
+    noise: Sequence[Likelihood],
     model: ModelSpecification,
     queries: Sequence[Query] = (),
     mechanism: str = "",
@@ -74,7 +76,7 @@ def doubt_of(
 
 def _plainer_than_promised(
     guarantee: PrivacyGuarantee,
-    noise: Sequence[NoiseDistribution],
+    noise: Sequence[Likelihood],
     model: ModelSpecification,
     *,
     share: float,
@@ -99,7 +101,7 @@ def _plainer_than_promised(
             if math.prod(shape) > 1 and not has_impossible
         ]
     for law in noise:
-        if law.kernel not in ("absolute", "square") or not law.scale > 0:
+        if not _is_known(law):
             continue
         gap, below = _plainness(law)
         if guarantee.rho is not None:
@@ -119,7 +121,7 @@ def _plainer_than_promised(
 
 
 def _plainer_together(
-    guarantee: PrivacyGuarantee, noise: Sequence[NoiseDistribution], model: ModelSpecification
+    guarantee: PrivacyGuarantee, noise: Sequence[Likelihood], model: ModelSpecification
 ) -> str | None:
     r"""Return a text if all tables together show a record more plainly than a guarantee with a delta allows.
 
@@ -134,7 +136,7 @@ def _plainer_together(
     """
     is_moved = guarantee.adjacency is Adjacency.REPLACE_ONE
     has_free_cells = model.possible is None and min(map(math.prod, model.shapes), default=0) > 1
-    is_known = all(law.kernel in ("absolute", "square") and law.scale > 0 for law in noise)
+    is_known = all(map(_is_known, noise))
     if (
         guarantee.epsilon is None
         or not guarantee.delta
@@ -153,14 +155,20 @@ def _plainer_together(
     )
 
 
-def _plainness(law: NoiseDistribution) -> tuple[float, float]:
+def _is_known(law: Likelihood) -> bool:
+    """Return True for added noise whose density has one of the two kernels with a known cost."""
+    has_kernel = law.smooth in (LAPLACE, NORMAL) and not law.is_tabled
+    return has_kernel and law.scale > 0
+
+
+def _plainness(law: Likelihood) -> tuple[float, float]:
     """Return P(N >= 0) - P(N >= 1) and P(N >= 1) for noise N, which is symmetric."""
     if law.is_discrete:
-        gap = math.exp(float(law.log_density(0)))
+        gap = math.exp(float(law.log_probability(0, 0)))
         # the difference cancels if the scale is small, and the sum lacks terms if it is large
-        by_terms = float(np.exp(law.log_density(np.arange(1, _TAIL_TERMS + 1))).sum())
+        by_terms = float(np.exp(law.log_probability(np.arange(1, _TAIL_TERMS + 1), 0)).sum())
         return gap, max((1 - gap) / 2, by_terms)
-    if law.kernel == "absolute":
+    if law.smooth is LAPLACE:
         return -math.expm1(-1 / law.scale) / 2, math.exp(-1 / law.scale) / 2
     place = 1 / (law.scale * math.sqrt(2))
     return math.erf(place) / 2, math.erfc(place) / 2
@@ -177,7 +185,7 @@ def _numbers(guarantee: PrivacyGuarantee) -> str:
 
 def _dearer_than_promised(
     guarantee: PrivacyGuarantee,
-    noise: Sequence[NoiseDistribution],
+    noise: Sequence[Likelihood],
     model: ModelSpecification,
     queries: Sequence[Query],
 ) -> str | None:
@@ -211,13 +219,14 @@ def _dearer_than_promised(
     ):
         return None
     promised = guarantee.epsilon
-    kernel = "absolute"
+    kernel = LAPLACE
     if guarantee.rho is not None:
         promised = guarantee.rho
-        kernel = "square"
-    if promised is None or {each.kernel for each in noise} != {kernel}:
+        kernel = NORMAL
+    is_one_kind = all(each.smooth is kernel and not each.is_tabled for each in noise)
+    if promised is None or not noise or not is_one_kind:
         return None
-    norm = 1 if kernel == "absolute" else 2
+    norm = 1 if kernel is LAPLACE else 2
     if queries:
         # noise beyond these limits, which `sensitivity` sets, costs far more or far less than any promise
         scales = np.clip([each.scale for each in noise], LEAST_SCALE, 1 / LEAST_SCALE).tolist()
@@ -347,11 +356,11 @@ def facts_of(release: Any) -> list[tuple[str, str]]:
         records = f"{release.total:,} (public)"
     elif math.isfinite(error):
         records = f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
-    deviations = [each.standard_deviation for each in release.noise]
+    deviations = np.sqrt(release.cell_variances())
     spread = "none"
-    if deviations:
-        low = min(deviations)
-        high = max(deviations)
+    if deviations.size:
+        low = float(deviations.min())
+        high = float(deviations.max())
         if math.isclose(low, high):
             spread = f"{low:.3g}"
         else:

@@ -15,7 +15,8 @@ from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.noise.base import pooled_total
-from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
+from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
@@ -31,6 +32,7 @@ from bayesprivmrf.release.measurement import (
     listed_measurements,
     measured_on,
     measurements_of_cliques,
+    number_variances,
     require_same_rows,
     restored_fields,
     stacked,
@@ -114,7 +116,7 @@ class NoisyStatistics(Released):
         provenance: Provenance,
         measurements: Sequence[Measurement] | None = None,
         tables: CliqueTables | None = None,
-        noise: Sequence[NoiseDistribution] = (),
+        noise: Sequence[Likelihood] = (),
         total: int | None = None,
         person_rows: PersonRows | None = None,
         bound: Sequence[BoundQuery] | None = None,
@@ -163,7 +165,7 @@ class NoisyStatistics(Released):
         network: DiscreteMarkovNetwork | ModelSpecification,
         tables: Mapping[Any, Any] | Sequence[tuple[Any, Any]],
         *,
-        noise: NoiseDistribution | Mapping[Any, Any] | Sequence[Any] | np.ndarray,
+        noise: Likelihood | Mapping[Any, Any] | Sequence[Any] | np.ndarray,
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
@@ -309,8 +311,8 @@ class NoisyStatistics(Released):
         return tuple(each.query for each in self.measurements)
 
     @property
-    def noise(self) -> tuple[NoiseDistribution, ...]:
-        """The distribution of each measurement's noise."""
+    def noise(self) -> tuple[Likelihood, ...]:
+        """The distribution of each measurement's noise, or the likelihood of its numbers."""
         return tuple(each.noise for each in self.measurements)
 
     @property
@@ -360,8 +362,11 @@ class NoisyStatistics(Released):
         )
 
     def cell_variances(self) -> np.ndarray:
-        """Return the noise variance of every number, in records squared, shape (numbers,)."""
-        variances = [np.full(each.values.size, each.noise.variance) for each in self.measurements]
+        """Return the noise variance of every number, in records squared, shape (numbers,).
+
+        Under a rule that depends on the count, it is that of the count that the number estimates.
+        """
+        variances = [number_variances(each) for each in self.measurements]
         return np.concatenate([np.zeros(0), *variances])
 
     @property

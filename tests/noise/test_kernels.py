@@ -131,12 +131,13 @@ def test_compiled_functions_agree_with_the_class(kernel):
 
 def test_numbers_of_mixed_kernels_are_each_evaluated_under_their_own():
     names = ["absolute", "square", "absolute", "square"]
-    codes, ratio = kernels.codes_of(names), np.array([[1.0, 2.0, -3.0, 0.5], [0.0, 1.0, 2.0, 4.0]])
+    codes = np.array([kernels.code_of(kernels.KERNELS[name]) for name in names])
+    ratio = np.array([[1.0, 2.0, -3.0, 0.5], [0.0, 1.0, 2.0, 4.0]])
     found = kernels.by_kernel(codes, lambda kernel, at: (kernel.log(at), kernel.slope(at)), ratio)
     for k, name in enumerate(names):
         np.testing.assert_array_equal(found[0, :, k], kernels.KERNELS[name].log(ratio[:, k]))
         np.testing.assert_array_equal(found[1, :, k], kernels.KERNELS[name].slope(ratio[:, k]))
-    assert kernels.codes_of([None, "within"]).tolist() == [-1, -1]
+    assert kernels.code_of(kernels.KERNELS.get("within")) == kernels.code_of(None) == -1
     assert kernels.by_kernel(
-        kernels.codes_of([]), lambda kernel, at: kernel.log(at), np.zeros((3, 0))
+        np.zeros(0, int), lambda kernel, at: kernel.log(at), np.zeros((3, 0))
     ).shape == (3, 0)

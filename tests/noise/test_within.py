@@ -8,7 +8,7 @@ import pytest
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.whole_records.bounds import log_within
 from bayesprivmrf.noise import Within
-from bayesprivmrf.noise.kernels import codes_of
+from bayesprivmrf.noise.kernels import code_of
 from bayesprivmrf.privacy import (
     DiscreteGaussian,
     DiscreteLaplace,
@@ -39,7 +39,7 @@ def test_the_likelihood_is_the_probability_that_count_and_noise_lie_within_the_b
     np.testing.assert_allclose(
         law.log_density(value - counts)[shown], wanted[shown], rtol=1e-10, atol=1e-12
     )
-    scale, code = float(base.scale), int(codes_of([base.kernel])[0])
+    scale, code = float(base.scale), code_of(base.smooth)
     kernel = np.array([log_within(value - count, law.half_width, scale, code) for count in counts])
     if base.variance > 0:
         np.testing.assert_allclose(

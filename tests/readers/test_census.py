@@ -332,7 +332,6 @@ def test_coarsened_queries_are_read(folder):
         ({"area": None}, ArgumentError, "either `area` or `geocode`"),
         ({"geocode": "4401"}, ArgumentError, "either `area` or `geocode`"),
         ({"state": "9"}, DataError, "one of the partitions"),
-        ({"noise": DiscreteLaplace}, ArgumentError, "sum of 2"),
         ({"noise": "normal"}, ArgumentError, "known noise distribution"),
         ({"levels": {"Tract": {"4401": ["4401"], "4402": ["4402"]}}}, ArgumentError, "got '4503' no times"),
         ({"constraints": {"totl_con": ()}}, ArgumentError, "'total_con' is similar"),
@@ -463,12 +462,18 @@ def test_a_sum_of_discrete_gaussian_draws_has_the_law_that_is_said(scale, count)
     assert law.summed(count).variance == pytest.approx(count * law.variance, rel=1e-8)
 
 
-def test_a_sum_that_has_no_law_is_refused():
+def test_a_sum_without_a_law_of_its_own_has_a_table():
     for law in (DiscreteGaussian(1.0), DiscreteLaplace(3.0)):
         assert law.summed(1) is law
-        with pytest.raises(ArgumentError, match="sum of 2"):
-            law.summed(2)
+        assert law.summed(2).variance == pytest.approx(2 * law.variance)
     assert Gaussian(2.0).summed(4) == Gaussian(4.0)
+
+
+def test_a_query_that_is_summed_over_an_axis_has_the_law_of_the_sum(folder):
+    release = read(folder, noise=DiscreteLaplace)
+    names = {law.name for law in release.noise}
+    assert "summed" in names
+    assert bpm.NaiveMLE().fit(release).status
 
 
 # Rhode Island's prototype file with the published budget

@@ -128,11 +128,11 @@ def point_marks(
         return [POINT]
     cells = np.size(probabilities)
     marks = [POINT, *variable_marks(evidence, variables)]
-    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.noise, strict=True)
+    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.offsets, strict=False)
     # a margin of a table adds up the noise of its cells
     noise = [
-        law.variance * math.prod(shape) / cells
-        for scope, shape, law in measured
+        evidence.noise_variance[start : start + math.prod(shape)].mean() * math.prod(shape) / cells
+        for scope, shape, start in measured
         if scope is not None and set(variables) <= set(scope)
     ]
     records = evidence.total * np.ravel(probabilities)

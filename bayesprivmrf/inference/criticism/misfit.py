@@ -54,6 +54,7 @@ from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.transitions.rows import NoisySums
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.kernels import SQUARE
 
 # Largest number of measurements for which none are added up, and for which a misfit is computed within seconds
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
@@ -121,7 +122,7 @@ class _Moments:
         self.groups = _groups(expected, self.owner)
         self.owner = self.owner[self.groups.argmax(axis=1)]
         self.rows = (self.groups @ matrix).toarray()
-        is_normal = evidence.spread([law.kernel == "square" for law in evidence.noise])[seen] > 0
+        is_normal = evidence.kernels[seen] == SQUARE
         # variances and fourth cumulants of independent noise add up
         self.noise = self.groups @ noise
         self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)

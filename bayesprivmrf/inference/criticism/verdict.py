@@ -10,7 +10,7 @@ contrast
 .. math:: r_i = y_i - \sum_j w_j y_j = \sum_j c_{ij} η_j, \qquad c_{ij} = δ_{ij} - w_j,
 
 consists of noise only: it depends on no model, prior or estimate. With :math:`K_j(t) = \log E e^{t η_j}`, for which
-each distribution has a bound (`NoiseDistribution.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
+each distribution has a bound (`Likelihood.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
 
 .. math:: P(|r_i| \ge x) \le \min\Bigl(2 \exp\bigl\{\min_t \sum_j K_j(c_{ij} t) - t x\bigr\},
           \operatorname{var}(r_i) / x^2\Bigr),
@@ -51,7 +51,7 @@ from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, project
-from bayesprivmrf.noise import NoiseDistribution
+from bayesprivmrf.noise.likelihood import Likelihood
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_MARGIN_TAIL = 1e-5
@@ -74,26 +74,23 @@ class SharedMargin:
     noisy, cells
         The margin of each table, and the number of possible cells that each number adds up; shape (tables, ...).
     laws
-        Noise distribution of a cell in each table.
+        Noise distribution, or other likelihood, of a cell in each table.
+    own
+        Variance of a cell that each number adds up, on average, records squared; shape (tables, ...).
     """
 
     label: str
     positions: tuple[int, ...]
     noisy: FloatArray
     cells: FloatArray
-    laws: tuple[NoiseDistribution, ...]
-
-    @cached_property
-    def _own(self) -> FloatArray:
-        """Noise variances of one cell of each table, records squared, shape (tables, 1, ...)."""
-        own = np.array([law.variance for law in self.laws])
-        return own.reshape(-1, *(1,) * (self.cells.ndim - 1))
+    laws: tuple[Likelihood, ...]
+    own: FloatArray
 
     @cached_property
     def variances(self) -> FloatArray:
         """Noise variances of the numbers, records squared; infinite where no cell may occur."""
         # a table without noise gets a variance so small that it dominates the mean
-        own = np.maximum(self._own, 1e-6 * self._own[self._own > 0].min())
+        own = np.maximum(self.own, 1e-6 * self.own[self.own > 0].min())
         return np.where(self.cells > 0, own * self.cells, np.inf)
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
@@ -112,14 +109,14 @@ class SharedMargin:
         # smaller contrasts are rounding errors of the numbers whose differences they are
         contrasts[np.abs(contrasts) < 1e-13 * np.abs(numbers).max(axis=0)] = 0.0
         cells = self.cells.reshape(tables, -1)[:, possible]
-        noise = self._own.reshape(tables, 1) * cells
+        noise = self.own.reshape(tables, -1)[:, possible] * cells
         deviations = np.sqrt(
             np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0)
         )
-        noisy = [place for place, law in enumerate(self.laws) if law.variance > 0]
+        noisy = [place for place, law in enumerate(self.laws) if not law.is_exact]
         # two tables have one contrast, whose rounding is least beside the larger noise
         if tables == 2:
-            judged = [max(noisy, key=lambda place: self.laws[place].variance)]
+            judged = [max(noisy, key=lambda place: self.own[place].max())]
         else:
             judged = noisy
         smallest = np.ones(lead)
@@ -175,7 +172,7 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     wave_of: dict[int, int | None] = {}
     for position, law in enumerate(evidence.noise):
         wave, scope = evidence.table_at(position)
-        if scope is None or law.kernel == "within":
+        if scope is None or law.is_bounded:
             continue
         wave_of[position] = wave
         scopes[position] = scope
@@ -191,10 +188,11 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     for wave, overlap in shared:
         variables = tuple(sorted(overlap))
         positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
-        if not any(evidence.noise[position].variance > 0 for position in positions):
+        if all(evidence.noise[position].is_exact for position in positions):
             continue
         noisy = []
         cells = []
+        variances = []
         for position in positions:
             block = slice(*evidence.offsets[position : position + 2])
             shape = [domain.cardinalities[v] for v in scopes[position]]
@@ -202,6 +200,7 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
             mask = evidence.possible[block].reshape(shape)
             noisy.append(project(table * mask, scopes[position], variables))
             cells.append(project(mask.astype(float), scopes[position], variables))
+            variances.append(_variance_of_cell(evidence, position, mask, cells[-1], variables))
         names = ",".join(str(domain.variables[v]) for v in variables)
         margin = SharedMargin(
             label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
@@ -209,14 +208,32 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
             noisy=np.stack(noisy),
             cells=np.stack(cells),
             laws=tuple(evidence.noise[position] for position in positions),
+            own=np.stack(variances),
         )
         found.append(margin)
     return found
 
 
+def _variance_of_cell(
+    evidence: Evidence,
+    position: int,
+    mask: np.ndarray,
+    cells: FloatArray,
+    variables: tuple[int, ...],
+) -> FloatArray:
+    """Return the mean variance of the cells that each number of a margin adds up, in the margin's shape."""
+    variance = evidence.noise_variance[slice(*evidence.offsets[position : position + 2])]
+    if evidence.noise[position].is_additive:  # all cells have the same
+        return np.full(cells.shape, variance[0])
+    _, scope = evidence.table_at(position)
+    assert scope is not None
+    summed = project(variance.reshape(mask.shape) * mask, scope, variables)
+    return summed / np.maximum(cells, 1.0)
+
+
 def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
-    if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
+    if evidence.queries is None or evidence.is_weighed or evidence.is_bounded.any():
         return []
     is_of_tables = all(
         evidence.table_at(place)[1] is not None for place in range(len(evidence.noise))
@@ -225,8 +242,7 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
         return []
     residuals, weights, seen = found
     laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
-    deviations = np.array([law.standard_deviation for law in laws])
-
+    deviations = evidence.noise_deviation[seen]
     deviation = np.sqrt(np.square(weights).sum(axis=1))
     # a smaller share of a table's own noise in a contrast counts as zero
     told = np.flatnonzero(deviation > 1e-4)
@@ -242,7 +258,7 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
 def _log_tails(
     contrasts: FloatArray,
     deviation: FloatArray,
-    laws: Sequence[NoiseDistribution],
+    laws: Sequence[Likelihood],
     weights: FloatArray,
     counts: FloatArray,
 ) -> FloatArray:
@@ -306,6 +322,8 @@ def verdict(
         above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
         potentials. Each is present where a contradiction is possible.
     """
+    if not evidence.is_additive:
+        evidence = evidence.at_means(evidence.engine(inference).marginals(potentials)[1])
     problems, found = contradictions(evidence, potentials, inference)
     for problem in problems:
         warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
@@ -381,7 +399,7 @@ def contradictions(
         stats["margin_tail"], problem = found
         if problem:  # then no model fits
             return (printable(problem),), stats
-    if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
+    if not evidence.possible.any() or evidence.is_bounded.any() or not evidence.has_total:
         return (), stats
     model = evidence.specification
     is_free = evidence.family.is_free and not model.shares_transitions

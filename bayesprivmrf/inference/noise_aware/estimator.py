@@ -287,6 +287,11 @@ class NoiseAwareMAP(NamedSettings):
         settings = Settings(
             scale=self.scale, inference=self.inference, rounds=self.rounds, tolerance=self.tolerance
         )
+
+        def marginals_of(evidence: Evidence) -> FloatArray:
+            return noise_aware_mode(evidence, settings).marginals
+
+        evidence = evidence.at_fit(marginals_of)
         mode = noise_aware_mode(evidence, settings)
         potentials = minimum_norm_potentials(
             specification.cardinalities,
@@ -319,6 +324,13 @@ class NoiseAwareMAP(NamedSettings):
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         ridge = float(pooled.ridges(evidence).mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
+        engine = evidence.engine("exact")
+
+        def marginals_of(evidence: Evidence) -> FloatArray:
+            found = transition_mode(evidence, start).coordinates
+            return engine.marginals(rows.potentials(found))[1]
+
+        evidence = evidence.at_fit(marginals_of)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)
         hidden, is_free = mode.hidden_by_noise()

@@ -134,6 +134,13 @@ class Mode:
         return self.point[:-1]
 
     @property
+    def marginals(self) -> FloatArray:
+        """Probabilities of the cells of the model's cliques, shape (model size,)."""
+        return self.means.engine.marginals(self.means.evidence.family.potentials(self.coordinates))[
+            1
+        ]
+
+    @property
     def log_total(self) -> float:
         """Log N."""
         return float(self.point[-1])

@@ -156,7 +156,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         if not is_noisy(evidence, position):
             continue
         start, stop = evidence.offsets[position : position + 2]
-        deviation = evidence.noise[position].standard_deviation
+        deviation = evidence.noise_deviation[start:stop]
         counts = latent.reshape(*cells.shape, stop - start)
         # a latent count of at most three standard deviations of its noise may be pressed against zero
         is_small = (counts < 3.0 * deviation) & (evidence.possible & evidence.is_count)[start:stop]

@@ -86,8 +86,8 @@ class Choice:
         """
         evidence = self.evidence
         asked = self.asked.formulation
-        # only the engine of whole records supports exact counts and bounds
-        if asked == "auto" and (evidence.has_bounds or evidence.is_exact.any()):
+        # only the engine of whole records supports exact counts, bounds and tables
+        if asked == "auto" and evidence.needs_whole_records:
             asked = "exact"
         needs_marginals = not (self._is_shared or self._has_rows)
         if self._is_shared:
@@ -211,7 +211,7 @@ def _mixes(evidence: Evidence) -> bool:
     """Return True if whole records with Dirichlet rows mix about as fast as relaxed counts."""
     cliques = len(evidence.specification.scopes)
     if cliques > 1:
-        noise = max((law.scale for law in evidence.noise), default=0.0)
+        noise = float(evidence.noise_scale.max(initial=0.0))
         is_few = evidence.total * max(noise, 1.0) ** 2 * (cliques / 2) ** 3 <= _FEW
         is_few |= noise <= _HARDLY_ANY_NOISE and evidence.total <= _MANY
         # queries were not compared

@@ -87,7 +87,7 @@ def rough_counts(
         if len(scope) == len(forest.scopes[home]):
             noisy = evidence.offsets[position] + forest.separator_states(home, scope)
             own = slice(*forest.offsets[home : home + 2])
-            information = 1 / evidence.noise[position].scale ** 2
+            information = 1 / evidence.noise_scale[noisy] ** 2
             precision[own] += information
             weighted[own] += information * evidence.noisy_counts[noisy]
     sizes = np.diff(forest.offsets)

@@ -14,7 +14,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseDistribution
+from bayesprivmrf.noise.likelihood import Likelihood
 
 # names that trees and PyMC models use for something else
 _TAKEN = frozenset(
@@ -104,14 +104,14 @@ def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
 def replicated_tables(
     evidence: Evidence, counts: FloatArray, rng: np.random.Generator
 ) -> list[FloatArray]:
-    """Return replicated noisy tables: the same noise distributions, added to the given counts.
+    """Return replicated tables: numbers that the same likelihoods draw, given the counts.
 
     Under integer noise the counts are rounded first. Impossible cells are 0.
     """
     replicated = []
     for position, table in enumerate(evidence.answers(counts)):
-        noise = drawn_noise(evidence.noise[position], table.shape, rng)
-        noisy = whole_counts(evidence, position, table) + noise
+        whole = whole_counts(evidence, position, table)
+        noisy = drawn_numbers(evidence.noise[position], whole, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
 
@@ -124,10 +124,10 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     found = {}
     tables = zip(table_labels(evidence), evidence.answers(counts), strict=True)
     for position, (label, table) in enumerate(tables):
-        residuals = noisy_table(evidence, position) - whole_counts(evidence, position, table)
-        density = evidence.noise[position].log_density(
-            residuals[..., possible_cells(evidence, position)]
-        )
+        mask = possible_cells(evidence, position)
+        whole = whole_counts(evidence, position, table)[..., mask]
+        numbers = published_table(evidence, position)[mask]
+        density = evidence.noise[position].log_probability(numbers, whole)
         found[label] = density.sum(axis=-1)
     return found
 
@@ -143,13 +143,13 @@ def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> Float
     return np.maximum(np.rint(counts), least)
 
 
-def drawn_noise(
-    distribution: NoiseDistribution, shape: tuple[int, ...], rng: np.random.Generator
+def drawn_numbers(
+    likelihood: Likelihood, counts: FloatArray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draw noise of a given shape, one entry of the first axis at a time, which limits the memory."""
-    drawn = np.empty(shape)
-    for first in range(shape[0]):
-        drawn[first] = distribution.draw(shape[1:], rng)
+    """Draw published numbers given counts, one entry of the first axis at a time, which limits the memory."""
+    drawn = np.empty(counts.shape)
+    for first in range(len(counts)):
+        drawn[first] = likelihood.draw_given(counts[first], rng)
     return drawn
 
 
@@ -161,14 +161,14 @@ def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
 
 def is_noisy(evidence: Evidence, position: int) -> bool:
     """Return True if a measurement has noise with mean 0, and is neither exact nor known within bounds."""
-    distribution = evidence.noise[position]
-    return distribution.variance > 0 and distribution.kernel != "within"
+    likelihood = evidence.noise[position]
+    return not (likelihood.is_exact or likelihood.is_bounded)
 
 
-def noisy_table(evidence: Evidence, position: int) -> FloatArray:
-    """Return one measured table with its released values."""
+def published_table(evidence: Evidence, position: int) -> FloatArray:
+    """Return one measured table with its published values."""
     start, stop = evidence.offsets[position : position + 2]
-    return evidence.noisy_counts[start:stop].reshape(evidence.shapes[position])
+    return evidence.published[start:stop].reshape(evidence.shapes[position])
 
 
 def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:

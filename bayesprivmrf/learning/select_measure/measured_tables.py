@@ -269,7 +269,7 @@ class MeasuredTable:
         query = measurement.query
         assert isinstance(query, TableQuery)
         scope = tuple(domain.index(variable) for variable in query.scope)
-        return cls(scope=scope, values=measurement.values.ravel(), law=measurement.noise)
+        return cls(scope=scope, values=measurement.values.ravel(), law=measurement.noise)  # type: ignore[arg-type]
 
     def merged(self, merging: Merging) -> NoisyTable:
         """Return the table of merged states, for the fit."""

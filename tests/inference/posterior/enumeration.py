@@ -89,9 +89,9 @@ def exact_posterior(
 def _log_likelihood(evidence: Evidence, cells: np.ndarray, tables: np.ndarray) -> np.ndarray:
     """Log density of the noisy counts at flat positions `cells`, for each table, shape (tables,)."""
     laws = np.repeat(np.arange(len(evidence.noise)), np.diff(evidence.offsets))
-    residuals = evidence.noisy_counts[cells] - tables
     return sum(
-        evidence.noise[laws[cell]].log_density(residuals[:, k]) for k, cell in enumerate(cells)
+        evidence.noise[laws[cell]].log_probability(evidence.published[cell], tables[:, k])
+        for k, cell in enumerate(cells)
     )
 
 

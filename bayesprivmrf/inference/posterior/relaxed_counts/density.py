@@ -333,9 +333,7 @@ class NoiseData(NamedTuple):
             Whether each latent count stands for the nearest integer, rather than for a mean.
         """
         noisy = evidence.noisy_counts[evidence.possible].astype(float)
-        scales = evidence.spread([distribution.scale for distribution in evidence.noise])[
-            evidence.possible
-        ]
+        scales = evidence.noise_scale[evidence.possible]
         codes = evidence.kernels[evidence.possible]
         is_kinked = codes == ABSOLUTE
         if whole_numbers:

@@ -58,10 +58,11 @@ class RelaxedCounts(ABC):
     @classmethod
     def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
-        if evidence.has_bounds or evidence.is_exact.any():
+        if evidence.needs_whole_records:
             return ArgumentError(
-                "exact or bounded counts require `formulation='exact'`. Leave `formulation` out to let the library "
-                "choose; NaiveMLE, CGM and NoiseAwareMAP support exact answers too."
+                "exact or bounded counts require `formulation='exact'`, and so do sums of draws and rules that "
+                "depend on the count. Leave `formulation` out to let the library choose; NaiveMLE, CGM and "
+                "NoiseAwareMAP support exact answers too."
             )
         return cls.refuses_prior(evidence, settings)
 

@@ -114,7 +114,7 @@ def diagnose(
             "the sizes and noise scales of the tables, raise `tune`, or use NoiseAwareMAP"
         )
     elif draws >= FEWEST and not is_known and is_still:
-        if evidence.has_bounds:
+        if evidence.is_bounded.any():
             one = "the bounds allow only one table, or "
         else:
             one = ""

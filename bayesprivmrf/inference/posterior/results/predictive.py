@@ -27,13 +27,15 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.noisy_tables import (
     is_noisy,
-    noisy_table,
     possible_cells,
+    published_table,
     table_labels,
     whole_counts,
 )
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.marginals.arrays import draw_tables
+from bayesprivmrf.noise.kernels import LAPLACE
+from bayesprivmrf.noise.likelihood import LEAST_VARIANCE
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +53,7 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
     model = evidence.specification
     finished = draws.finished
     positions = [place for place in range(len(evidence.noise)) if is_noisy(evidence, place)]
-    is_absolute = [evidence.noise[place].kernel == "absolute" for place in positions]
+    is_absolute = [evidence.noise[place].smooth is LAPLACE for place in positions]
     # with 400 draws the standard error of a p-value is at most 0.025
     found = []
     pairs = list(draws.pairs(400))
@@ -65,19 +67,27 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
         for position, is_laplace in zip(positions, is_absolute, strict=True):
             law = evidence.noise[position]
             mask = possible_cells(evidence, position)
-            released = noisy_table(evidence, position)[mask]
+            released = published_table(evidence, position)[mask]
             center = mean[position][mask]
             held, people = (
                 whole_counts(evidence, position, each[position])[mask] for each in (latent, new)
             )
-            noise = law.draw(center.shape, rng)
-            again = people + law.draw(center.shape, rng)
-            variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
+            # numbers that the same counts, and those of new people, would have given
+            repeated = law.draw_given(held, rng)
+            again = law.estimate(law.draw_given(people, rng))
+            sampling = np.maximum(center * (1 - center / max(total, 1)), 0.0)
+            variance = law.error_variance(center) + sampling
             power = 1 if is_laplace else 2
+            width = np.sqrt(np.maximum(law.variance_given(held), LEAST_VARIANCE))
+            if law.is_additive:
+                width = law.scale
             found += [
-                (np.abs(each / law.scale) ** power).sum() for each in (released - held, noise)
+                (np.abs((each - law.mean_given(held)) / width) ** power).sum()
+                for each in (released, repeated)
             ]
-            found += [((each - center) ** 2 / variance).sum() for each in (released, again)]
+            found += [
+                ((each - center) ** 2 / variance).sum() for each in (law.estimate(released), again)
+            ]
     # by table, draw, question, and whether it is of the release or of a replicate
     distances = np.array(found).reshape(len(pairs), len(positions), 2, 2).swapaxes(0, 1)
     p_values = (distances[..., 1] >= distances[..., 0]).mean(axis=1)

@@ -29,7 +29,7 @@ from bayesprivmrf.inference.posterior.noisy_tables import (
     dimension_names,
     has_zeros,
     log_likelihoods,
-    noisy_table,
+    published_table,
     replicated_tables,
     scaled_effects,
     state_labels,
@@ -103,7 +103,7 @@ def build_tree(
     def by_draw(values: Mapping[str, FloatArray]) -> xr.Dataset:
         return xr.Dataset({name: (_DRAWN, own) for name, own in values.items()})
 
-    released = [noisy_table(evidence, position) for position in range(len(evidence.noise))]
+    released = [published_table(evidence, position) for position in range(len(evidence.noise))]
     groups = {
         "posterior": _draws(evidence, finished),
         "posterior_predictive": _replicates(evidence, finished, rng),
@@ -214,7 +214,9 @@ def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
     """Return the data set of the noise of each table, a public total, and the settings of the prior."""
     import xarray as xr
 
-    scales = np.array([distribution.scale for distribution in evidence.noise], dtype=float)
+    # the scale of a rule differs from number to number, and sums of draws have none
+    noise = evidence.noise
+    scales = np.array([np.nan if law.is_tabled else law.scale for law in noise], dtype=float)
     laws = np.array([distribution.name for distribution in evidence.noise], dtype=object)
     dataset = xr.Dataset(
         {"noise_scale": ("table", scales, {"units": "records"}), "noise_law": ("table", laws)},

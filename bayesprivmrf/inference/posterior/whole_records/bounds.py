@@ -33,7 +33,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise import kernels
-from bayesprivmrf.noise.kernels import ABSOLUTE
+from bayesprivmrf.noise.kernels import ABSOLUTE, TABLED
 
 # Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
@@ -160,16 +160,14 @@ def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> I
 def half_widths(evidence: Evidence) -> FloatArray:
     """Return half the width of each number's bounds, shape (numbers,): 0 for exact numbers, -1 for noisy ones."""
     halves = [
-        law.half_width if law.kernel == "within" else -float(law.variance > 0)
-        for law in evidence.noise
+        law.half_width if law.is_bounded else -float(not law.is_exact) for law in evidence.noise
     ]
     return evidence.spread(halves)
 
 
 def noiseless_numbers(evidence: Evidence) -> np.ndarray:
     """Return the mask of the possible numbers without noise, exact or bounded, shape (numbers,)."""
-    scale = evidence.spread([distribution.scale for distribution in evidence.noise])
-    return evidence.possible & (half_widths(evidence) >= 0) & (scale == 0)
+    return evidence.possible & (half_widths(evidence) >= 0) & (evidence.noise_scale == 0)
 
 
 def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
@@ -248,11 +246,33 @@ def log_within(residual, half, width, kernel):
     return math.log(terms) - abs(near) / width
 
 
+@njit(nogil=True, **INNER)
+def log_tabled(m, count, data):
+    """Return the tabulated log probability of a number given its count; beyond the table it falls linearly."""
+    start = data.entry_starts[m]
+    last = data.entry_starts[m + 1] - start - 1
+    place = count - data.entry_firsts[m]
+    if place < 0:
+        return data.entries[start] - place * data.entry_slopes[m, 0]
+    if place > last:
+        return data.entries[start + last] + (place - last) * data.entry_slopes[m, 1]
+    return data.entries[start + place]
+
+
 @njit(nogil=True, inline="always")
-def log_step_within(gap, by, half, width, kernel):
-    """Return `log_step`, also for a number that is known within bounds (`half` is then not negative)."""
+def log_step_of(m, count, by, data):
+    """Return the change of a number's log probability when its count grows by `by` records.
+
+    The number has noise with a kernel; or a table, or bounds, in which case its half-width is not negative.
+    """
+    half = data.halves[m]
+    width = data.widths[m]
+    kernel = data.kernels[m]
+    gap = data.noisy[m] - count
     if half < 0.0:
         return log_step(kernel, gap, by, width)
+    if kernel == TABLED:
+        return log_tabled(m, count + by, data) - log_tabled(m, count, data)
     return log_within(by - gap, half, width, kernel) - log_within(-gap, half, width, kernel)
 
 
@@ -264,7 +284,10 @@ def log_density(counts, sums, data):
         sums[m] = 0
         for k in range(data.member_starts[m], data.member_starts[m + 1]):
             sums[m] += data.member_weights[k] * counts[data.members[k]]
-        value += log_kernel(data.kernels[m], (data.noisy[m] - sums[m]) / data.widths[m])
+        if data.kernels[m] == TABLED:
+            value += log_tabled(m, sums[m], data)
+        else:
+            value += log_kernel(data.kernels[m], (data.noisy[m] - sums[m]) / data.widths[m])
     return value
 
 

@@ -11,9 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import WORK, Clock, Run, Sampled, StepProgress
+from bayesprivmrf.inference.posterior.formulation import (
+    MEMORY,
+    WORK,
+    Clock,
+    Run,
+    Sampled,
+    StepProgress,
+)
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
@@ -24,7 +32,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
 from bayesprivmrf.inference.posterior.whole_records.bounds import grouped, half_widths
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.kernels import codes_of
+from bayesprivmrf.noise.likelihood import CountTable
 
 # Number of records that one sweep visits; arbitrary: with more records a draw needs more sweeps
 MOVES = 2000
@@ -57,7 +65,13 @@ class RecordData(NamedTuple):
     )
     widths: FloatArray
     kernels: IntArray  # codes of the noise's kernels; that of exact sums does not matter
-    halves: FloatArray  # half the width of a number's bounds, or -1
+    halves: FloatArray  # half the width of a number's bounds, 0 of one with a table, or -1
+    entry_starts: IntArray  # where the table of each number begins in `entries`; most have none
+    entry_firsts: IntArray  # count of the table's first entry
+    entries: FloatArray  # log probabilities, nats
+    entry_slopes: (
+        FloatArray  # change for each count below the table, and above it, shape (numbers, 2)
+    )
     gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
     block: int  # number of records that share one pass of sums over the forest
     # cell of each group of exact sums, for each cell of the group's home clique; -1 elsewhere
@@ -138,8 +152,8 @@ def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
     low, high = bounds.T
     exact = np.zeros(len(bounds))
     given = measured.targets
-    widths = evidence.spread([law.scale for law in evidence.noise])[given]
-    codes = codes_of([law.base_law.kernel for law in evidence.noise])
+    halves = np.where(evidence.is_tabled, 0.0, half_widths(evidence))[given]
+    tables = _tables(evidence, given, len(bounds))
     return RecordData(
         row_starts=row_starts,
         clique_rows=clique_rows,
@@ -156,14 +170,45 @@ def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
         members=members,
         member_weights=grouped(places, weights, count)[1],
         noisy=np.concatenate([evidence.noisy_counts[given], (low + high) / 2]),
-        widths=np.concatenate([widths, exact]),
-        kernels=np.concatenate([evidence.spread(codes.tolist())[given], exact]).astype(np.int64),
-        halves=np.concatenate([half_widths(evidence)[given], (high - low) / 2]),
+        widths=np.concatenate([evidence.noise_scale[given], exact]),
+        kernels=np.concatenate([evidence.sampled_kernels[given], exact]).astype(np.int64),
+        halves=np.concatenate([halves, (high - low) / 2]),
+        entry_starts=np.cumsum([0, *(each.log_probabilities.size for each in tables)]),
+        entry_firsts=np.array([each.first for each in tables], np.int64),
+        entries=np.concatenate([np.zeros(0), *(each.log_probabilities for each in tables)]),
+        entry_slopes=np.array([(each.below, each.above) for each in tables]).reshape(-1, 2),
         gain=gain,
         # up to 40 records; arbitrary: larger blocks share the cost of a pass and make proposals older
         block=1 if len(bounds) else 40,
         **sums.arrays,
     )
+
+
+# Table of a number that has none
+_NO_TABLE = CountTable(first=0, log_probabilities=np.zeros(0), below=0.0, above=0.0)
+
+
+def _tables(evidence: Evidence, given: IntArray, others: int) -> list[CountTable]:
+    """Return the table of each given number, and none for other numbers that follow.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The tables would not fit in memory.
+    """
+    found = [_NO_TABLE] * (len(given) + others)
+    owners = np.searchsorted(evidence.offsets, given, side="right") - 1
+    known: dict[tuple[int, float], CountTable] = {}
+    for place in np.flatnonzero(evidence.is_tabled[given]):
+        owner = int(owners[place])
+        number = float(evidence.published[given[place]])
+        if (owner, number) not in known:
+            known[owner, number] = evidence.noise[owner].table(number)
+        found[place] = known[owner, number]
+    size = 8 * sum(each.log_probabilities.size for each in found)
+    remedy = "use NoiseAwareMAP, which works by moments"
+    require_memory("the tables of log probabilities over counts", size, remedy, MEMORY)
+    return found
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

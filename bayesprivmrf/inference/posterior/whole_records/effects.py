@@ -102,9 +102,9 @@ class NormalEffects(RecordEngine):
         if not self.keeps_sums:
             return latent
         noise = tuple(
-            law
-            if law.variance > 0 and law.kernel != "within"
-            else Gaussian(max(law.standard_deviation, 1.0))
+            Gaussian(max(law.standard_deviation, 1.0))  # type: ignore[attr-defined]
+            if law.is_exact or law.is_bounded
+            else law
             for law in self.evidence.noise
         )
         return replace(latent, evidence=replace(self.evidence, noise=noise))

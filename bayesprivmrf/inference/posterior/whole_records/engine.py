@@ -131,11 +131,11 @@ class RecordEngine(ABC):
     @property
     def no_relaxed(self) -> str | None:
         """Reason why relaxed counts are impossible; None if they are possible."""
-        if not self.keeps_sums:
+        if not self.evidence.needs_whole_records:
             return None
         return (
-            "this posterior has no PyMC model: PyMC relaxes the counts, and exact or bounded counts cannot be "
-            "relaxed. Read its draws in `tree`, or fit a release without bounds and exact numbers."
+            "this posterior has no PyMC model: PyMC relaxes the counts, and exact, bounded or tabled counts cannot "
+            "be relaxed. Read its draws in `tree`, or fit a release without bounds and exact numbers."
         )
 
     @property
@@ -167,7 +167,7 @@ class RecordEngine(ABC):
     @property
     def keeps_sums(self) -> bool:
         """True if some sums of counts are known exactly or within bounds."""
-        return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
+        return bool(self.evidence.is_bounded.any() or self.evidence.is_exact.any())
 
     @cached_property
     def sums(self) -> ExactSums:

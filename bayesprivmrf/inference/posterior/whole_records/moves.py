@@ -39,7 +39,7 @@ import math
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, put
-from bayesprivmrf.inference.posterior.whole_records.bounds import log_step_within
+from bayesprivmrf.inference.posterior.whole_records.bounds import log_step_of
 
 # Replaces a weight that underflows to 0, so that its log is finite
 _LEAST = 1e-300
@@ -59,9 +59,7 @@ def log_noise(cell, by, sums, data):
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
         m = data.table_cells[t]
         more = by * data.table_weights[t]
-        total += log_step_within(
-            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m]
-        )
+        total += log_step_of(m, sums[m], more, data)
     return total
 
 
@@ -72,9 +70,7 @@ def log_factor(cell, sums, data):
     for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
         m = data.table_cells[t]
         more = data.table_weights[t]
-        step = log_step_within(
-            data.noisy[m] - sums[m], more, data.halves[m], data.widths[m], data.kernels[m]
-        )
+        step = log_step_of(m, sums[m], more, data)
         total += min(max(step, -_MOST_OF_NUMBER), _MOST_OF_NUMBER)
     return min(max(total, -_MOST_OF_CELL), _MOST_OF_CELL)
 
@@ -170,10 +166,7 @@ def log_gain(cells, other, state, data):
             for t in range(data.table_starts[cells[k]], data.table_starts[cells[k] + 1]):
                 m = data.table_cells[t]
                 if moved[m] != 0:
-                    gap = data.noisy[m] - state.sums[m]
-                    total += log_step_within(
-                        gap, moved[m], data.halves[m], data.widths[m], data.kernels[m]
-                    )
+                    total += log_step_of(m, state.sums[m], moved[m], data)
                     moved[m] = 0
     return total
 

@@ -288,7 +288,9 @@ class TableEngine(Rows):
         starts = data.table_starts
         weights = np.cumsum(np.where(sizes > 1, 1.0 / np.sqrt(np.maximum(sizes, 2)), 0.0))
         before = np.concatenate([[0.0], weights])[starts[:-1]]
-        deviation = max((law.standard_deviation for law in self.evidence.noise), default=0.5)
+        deviation = self.evidence.noise_deviation.max(
+            initial=0.5 if not self.evidence.noise else 0.0
+        )
         chain.parts["cells"] = Cells(
             occupied=np.concatenate([np.flatnonzero(is_occupied), np.flatnonzero(~is_occupied)]),
             places=np.where(is_occupied, np.cumsum(is_occupied) - 1, -1),
@@ -316,8 +318,7 @@ class TableEngine(Rows):
         """
         measured = self.measured
         cells = np.bincount(self.measured.sums)
-        variances = self.evidence.spread([law.variance for law in self.evidence.noise])
-        deviations = np.sqrt(variances[measured.targets])
+        deviations = self.evidence.noise_deviation[measured.targets]
         numbers = self.evidence.noisy_counts[measured.targets]
         size = deviations.size
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))

@@ -320,9 +320,7 @@ class SharedTransitions(Rows):
     def _shared(self) -> SharedData:
         rows = self.chain_rows
         pooled = self.shape_prior.forest
-        deviations = np.array(
-            [distribution.standard_deviation for distribution in self.evidence.noise]
-        )
+        deviations = self.evidence.noise_deviation
         place = _ranks(pooled.cells, pooled.offsets[-1])
         places = np.empty(self.evidence.specification.size, np.int64)
         places[rows.cells] = place[rows.rows :]
