@@ -304,7 +304,12 @@ class LatentCounts(_WithoutSmoothing):
             given = tuple(releases)
         else:
             given = (releases,)
-        source = Source(estimator=self, releases=given, population=population, model=given_model)
+        source = Source(
+            estimator=self,
+            releases=given,
+            population=population,
+            model=given_specification(given, model),
+        )
         tree = build_tree(
             evidence,
             formulation.settings,
