@@ -11,7 +11,6 @@ from bayesprivmrf import noise
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.model import Domain, ModelSpecification
 
 # names are integers and text, and labels are in no sorted order
@@ -349,8 +348,8 @@ def test_draws_of_a_smaller_model_are_distributions_of_it():
     joint = draw.marginal(["a", "b", "c"]).values
     product = draw.marginal(["a", "b"]).values[..., None] * draw.marginal("c").values
     np.testing.assert_allclose(joint, product, atol=1e-10)
-    draws: Draws = posterior._draws
-    np.testing.assert_allclose(draws.finished.marginals[0, 3], joint.ravel(), atol=1e-8)
+    drawn = posterior.tree["posterior"]["marginal[a,b]"].values[0, 3]
+    np.testing.assert_allclose(drawn, draw.marginal(["a", "b"]).values, atol=1e-8)
 
 
 def fitted_proportionally(table, cliques, names):
