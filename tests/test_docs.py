@@ -134,7 +134,7 @@ SITE_PAGES = {
     "how-to": "index choose-epsilon choose-an-estimator read-a-status conditional-probabilities synthetic-data "
     "draw-the-graph frequency-tables weights-missing-covariates count-on-an-engine network-outcomes "
     "extend-the-pymc-model compare-without-privacy command-line pgmpy-operations read-noisy-tables measure-queries "
-    "learn-a-model audit-a-release many-areas",
+    "learn-a-model audit-a-release many-areas fit-another-model",
     "explanation": "index idea privacy mechanisms queries estimators posterior posterior-mathematics marginals "
     "given-tables select-measure frank-wolfe parities dpsgd structure lower-bounds network network-privacy chains "
     "scores-and-levels",

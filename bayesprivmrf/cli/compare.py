@@ -105,11 +105,12 @@ def run(options: argparse.Namespace) -> None:
         remedy,
         error=ModelError,
     )
-    results, guarantees, (train, test) = evaluated(options, model, data, seed)
+    other = _other_model(options, model)
+    results, guarantees, (train, test) = evaluated(options, model, data, seed, other)
     described = {
         "source": declaration.title or Path(str(options.data)).name,
         "variables": len(model.domain.variables),
-        "cliques": len(model.cliques),
+        "cliques": len(model.cliques if other is None else other.cliques),
         "train": train,
         "test": test,
         "seed": seed,
@@ -152,7 +153,11 @@ def run(options: argparse.Namespace) -> None:
 
 
 def evaluated(
-    options: argparse.Namespace, model: ModelSpecification, data: pd.DataFrame, seed: int
+    options: argparse.Namespace,
+    model: ModelSpecification,
+    data: pd.DataFrame,
+    seed: int,
+    other: ModelSpecification | None = None,
 ) -> tuple[pd.DataFrame, list[dict[str, Any]], list[int]]:
     """Score the methods on a held-out quarter of the records.
 
@@ -166,6 +171,8 @@ def evaluated(
     seed
         Seed of the split, of the simulated noise and of sampling. The results of one method do not depend on which
         other methods are compared.
+    other
+        The model that the estimators fit, if it is another than the declared one, whose tables are measured.
 
     Returns
     -------
@@ -234,11 +241,25 @@ def evaluated(
                     "inference": inference,
                     "rng": np.random.default_rng(own),
                     "sampling": sampling,
+                    "model": other,
                 }
                 with _warnings_of(where):
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, given))
                 bar.advance(task)
     return pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS), guarantees, sizes
+
+
+def _other_model(
+    options: argparse.Namespace, model: ModelSpecification
+) -> ModelSpecification | None:
+    """Return the model of ``--fit-model``; None without it."""
+    if options.fit_model is None:
+        return None
+    other = read_declaration(options.fit_model).specification
+    left = sorted(str(v) for v in model.domain.variables if v not in other.domain)
+    must = "have every variable of the compared model, so that scores are of the same records"
+    require(not left, "--fit-model", must, f"none of {left}", "add them", error=ModelError)
+    return other
 
 
 def _training_and_test(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
+from contextlib import suppress
 from itertools import chain, combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Solution
     from bayesprivmrf.learning import ReleasedParities
+    from bayesprivmrf.model import ModelSpecification
     from bayesprivmrf.model.domain import Domain, Label, Variable
 
 # patterns of all files in the folder of a point estimate
@@ -60,7 +62,11 @@ FILES = ("solution.json", "network.json", "transitions.csv", "marginals/[0-9][0-
 
 def run(options: argparse.Namespace) -> None:
     """Fit a saved release, print the one-way marginals, and write the files that ``--out`` asks for."""
-    found: Any = _opened(options)
+    (found, model) = _opened(options)
+    if model is not None:
+        is_fitted = found.kind != "network-estimate" and not hasattr(found, "fit")
+        must = "be left out for a release without tables"
+        require(is_fitted, "--model", must, f"one of the kind {found.kind!r}")
     if found.kind == "network-estimate":
         _fit_network(options, found)
         return
@@ -75,14 +81,16 @@ def run(options: argparse.Namespace) -> None:
     remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
     # a learned model may have intervals of its own
-    estimate: Any = None if options.method else getattr(found, "solution", None)
+    is_refitted = options.method or model is not None
+    estimate: Any = None if is_refitted else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
     if is_learned:
         method = "learned"
     else:
         method = chosen_method(options)
     is_posterior = method == "posterior"
-    given = _given_states(release.specification.domain, options.given)
+    declared = release.specification if model is None else model
+    given = _given_states(declared.domain, options.given)
     target = None
     if options.out is not None:
         claim: Any = claim_file if is_posterior else claim_folder
@@ -99,7 +107,8 @@ def run(options: argparse.Namespace) -> None:
         }
         if "draws" in sampling:
             sampling["tune"] = min(sampling["draws"], WARM_UP)
-        estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
+        how: dict[str, Any] = {"inference": options.inference, "rng": seed, "sampling": sampling}
+        estimate = fitted(method, release, **how, model=model)
     elif estimate.status is not Status.CONVERGED:
         status = status_with_advice(estimate.status, estimate.stats)
         remark(f"bayesprivmrf: warning: the learned model is {status}.")
@@ -108,7 +117,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         prob = None
     summary = _summary(method, release, estimate) | ({"seed": seed} if is_posterior else {})
-    if release.specification.shares_transitions:
+    if estimate.specification.shares_transitions:
         moves = _transitions(estimate, prob)
     else:
         moves = None
@@ -150,17 +159,27 @@ def run(options: argparse.Namespace) -> None:
         remark(f"\nWrote {written}{options.out}.")
 
 
-def _opened(options: argparse.Namespace) -> Any:
-    """Return the saved release of a file, or, if a model is given, that of the published noisy counts in it."""
+def _opened(options: argparse.Namespace) -> tuple[Any, ModelSpecification | None]:
+    """Return the release of a file, and the model that is fitted to it if the release declares another.
+
+    A given model is that of the published noisy counts in the file, or, for a saved release, the model to fit.
+    """
+    is_plain = options.noise is None and options.total is None
     if options.model is not None:
         model = read_declaration(options.model).specification
-        return read_counts(model, options.release, noise=options.noise, total=options.total)
+        saved = None
+        if is_plain:
+            with suppress(ForeignFileError):
+                saved = load_release(options.release)
+        if saved is not None:
+            return saved, model
+        counts = read_counts(model, options.release, noise=options.noise, total=options.total)
+        return counts, None
     seen = "one of them without `--model`"
     remedy = "pass the model file of the published counts"
-    is_plain = options.noise is None and options.total is None
     require(is_plain, "`--noise` and `--total`", "be left out", seen, remedy)
     try:
-        return load_release(options.release)
+        return load_release(options.release), None
     except ForeignFileError as error:
         raise ForeignFileError(
             f"{str(error).partition(';')[0]}; if it holds noisy counts that somebody published, pass their model "

@@ -13,6 +13,7 @@ from bayesprivmrf.cli.output import remark
 from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.registry import estimator, estimator_names
 from bayesprivmrf.kinds import is_own
+from bayesprivmrf.model import ModelSpecification
 
 # largest number of warm-up draws of a chain; a chain of fewer draws has as many warm-up draws as draws
 WARM_UP = 200
@@ -53,8 +54,19 @@ def takes(name: str, argument: str) -> bool:
     return argument in known or any(each.kind is each.VAR_KEYWORD for each in known.values())
 
 
-def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[str, Any]) -> Any:
-    """Fit an estimator to a release; `rng` and `sampling` are used if the estimator samples."""
+def fitted(
+    name: str,
+    release: Any,
+    *,
+    inference: str,
+    rng: Any,
+    sampling: dict[str, Any],
+    model: ModelSpecification | None = None,
+) -> Any:
+    """Fit an estimator to a release; `rng` and `sampling` are used if the estimator samples.
+
+    `model` is another model than the release declares, if there is one.
+    """
     kind = estimator(name)
     parameters = inspect.signature(kind).parameters.values()
     starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -64,16 +76,21 @@ def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[
     what = f"the method {name!r}"
     seen = f"none for {lacking}"
     require(not lacking, what, "have defaults for all settings", seen, "call it from Python")
-    named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
+    named: dict[str, Any] = {}
+    if takes(name, "rng"):
+        named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
+    if model is not None:
+        must = (
+            "have an argument `model` of its `fit`, to fit another model than the release declares"
+        )
+        require(takes(name, "model"), what, must, "none", "leave the model out")
+        named["model"] = model
     try:
         if offers_loopy(name):
             made = kind(inference=inference)
         else:
             made = kind()
-        if takes(name, "rng"):
-            found = made.fit(release, **named)
-        else:
-            found = made.fit(release)
+        found = made.fit(release, **named)
     except BayesPrivMRFError:
         raise
     except Exception as error:  # an estimator reads only a release, so its message may be shown

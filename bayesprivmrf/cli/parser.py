@@ -140,6 +140,8 @@ def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
     several: Any = {"nargs": "+", "action": "extend"}
     budgets = "one or more budgets, by default 0.1 1 10; the option may be repeated"
     add("--epsilon", type=_number_or_text, metavar="E", help=budgets, **several)
+    other = "TOML file of the model to fit to the release, if it is another than that of --model"
+    add("--fit-model", metavar="FILE", help=other)
     add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
     _add_shared(command, "--count")
     add(
@@ -243,9 +245,10 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     saved = "file that `bayesprivmrf release` or Python's `save` wrote"
     add(
         "release",
-        help=f"{saved}; with --model, published noisy counts, .csv or .parquet, a row for each",
+        help=f"{saved}; with --model, also published noisy counts, .csv or .parquet, a row for each",
     )
-    add("--model", metavar="FILE", help="TOML file of the model of published noisy counts")
+    model = "TOML file of the model: that of published noisy counts, or another than a saved release declares"
+    add("--model", metavar="FILE", help=model)
     add(
         "--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it"
     )

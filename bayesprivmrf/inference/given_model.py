@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -68,8 +68,9 @@ def believed_model(
         The model has a variable that the releases have not, other states or another order of them, or no clique over
         the variables of a structural zero.
     """
+    network: Any = given
     if isinstance(given, ModelSpecification) or hasattr(given, "get_factors"):
-        model = _of_network(domain, given)
+        model = _of_network(domain, network)
     else:
         model = _of_cliques(domain, given)
     scopes = [set(clique) for clique in model.cliques]
@@ -208,7 +209,7 @@ def refuse_loopy(model: ModelSpecification, inference: str) -> None:
         )
 
 
-def _of_cliques(domain: Domain, given: object) -> ModelSpecification:
+def _of_cliques(domain: Domain, given: Any) -> ModelSpecification:
     """Return the model with some cliques; a variable that is in none is left out."""
     remedy = "write a list of cliques such as [('a', 'b'), ('c',)], a network of `declare`, or a ModelSpecification"
     is_listed = isinstance(given, list | tuple | set | frozenset) and bool(given)

@@ -405,11 +405,8 @@ def given_specification(
     """Return the model that was given to `fit`, with the releases' names and labels; None if there is none."""
     if model is None:
         return None
-    if isinstance(releases, list | tuple):
-        given = list(releases)
-    else:
-        given = [releases]
-    models = [one.specification for one in given if isinstance(one, NoisyStatistics)]
+    given: Sequence[Any] = releases if isinstance(releases, list | tuple) else [releases]
+    models = [one.specification for one in given]
     zeros = dict.fromkeys(zero for own in models for zero in own.impossible)
     return believed_model(joint_domain(models), zeros, model)
 

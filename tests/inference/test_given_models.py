@@ -11,7 +11,6 @@ from bayesprivmrf import noise
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.model import Domain, ModelSpecification
 
 # names are integers and text, and labels are in no sorted order
@@ -349,8 +348,8 @@ def test_draws_of_a_smaller_model_are_distributions_of_it():
     joint = draw.marginal(["a", "b", "c"]).values
     product = draw.marginal(["a", "b"]).values[..., None] * draw.marginal("c").values
     np.testing.assert_allclose(joint, product, atol=1e-10)
-    draws: Draws = posterior._draws
-    np.testing.assert_allclose(draws.finished.marginals[0, 3], joint.ravel(), atol=1e-8)
+    drawn = posterior.tree["posterior"]["marginal[a,b]"].values[0, 3]
+    np.testing.assert_allclose(drawn, draw.marginal(["a", "b"]).values, atol=1e-8)
 
 
 def fitted_proportionally(table, cliques, names):
@@ -584,3 +583,43 @@ def test_a_chain_of_shared_transitions_on_a_release():
         solution = quiet(estimator, ends, model=free)
         assert solution.specification.cliques == tuple(steps)
         assert "misfit_tail" in solution.stats
+
+
+def test_pymc_model_of_a_smaller_model_has_the_density_of_tables_and_effects():
+    from scipy.special import gammaln
+
+    size, scale, tau = 12, 1.5, 0.6
+    states = {"a": ["u", "v"], "b": [1, 0]}
+    noisy = np.array([[6.0, 2.0], [1.0, 4.0]])
+    release = bpm.NoisyStatistics.from_tables(
+        bpm.declare(states, [("a", "b")]),
+        {("a", "b"): noisy},
+        noise=noise.Gaussian(scale),
+        total=size,
+    )
+    how = {"rng": 3, "draws": 20, "chains": 2, "progress_bar": False}
+    posterior = quiet(bpm.LatentCounts(scale=tau), release, model=[("a",), ("b",)], **how)
+    model = posterior.pymc_model
+    density = model.compile_logp(jacobian=False)
+    outputs = [model["counts"], model["coordinates"], model["counts[a]"]]
+    numbers = model.compile_fn(
+        model.replace_rvs_by_values(outputs),
+        inputs=model.value_vars,
+        on_unused_input="ignore",
+    )
+    rng = np.random.default_rng(1)
+    start = model.initial_point()
+    differences = []
+    for _ in range(4):
+        point = {name: value + rng.normal(0, 0.4, value.shape) for name, value in start.items()}
+        counts, beta, of_a = numbers(point)
+        x, y = beta / np.sqrt(2)
+        logs = np.array([-x - y, -x + y, x - y, x + y])
+        logs -= np.log(np.exp(logs).sum())
+        np.testing.assert_allclose(counts.sum(), size)
+        np.testing.assert_allclose(of_a, counts.reshape(2, 2).sum(axis=1))
+        own = -0.5 * (beta**2).sum() / tau**2
+        own += gammaln(size + 1) - gammaln(counts + 1).sum() + counts @ logs
+        own += -0.5 * ((noisy.ravel() - counts) ** 2).sum() / scale**2
+        differences.append(float(density(point)) - own)
+    np.testing.assert_allclose(differences, differences[0], atol=1e-8)

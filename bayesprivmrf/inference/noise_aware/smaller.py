@@ -83,8 +83,8 @@ class MeasuredCovariance:
         from scipy.sparse.linalg import LinearOperator
 
         assert linearized.sampling is not None
-        noise = likelihood.noise_variance + _ROUNDING
-        self.diagonal = linearized.sampling + noise
+        noise = np.maximum(likelihood.noise_variance, _ROUNDING)
+        self.diagonal = linearized.sampling + likelihood.noise_variance + _ROUNDING
         """W⁻¹, shape (cells,), records squared."""
         operator: Any = LinearOperator
         size = len(noise)

@@ -269,7 +269,7 @@ class LatentCounts(NamedSettings):
             estimator=self,
             releases=given,
             population=population,
-            model=given_specification(releases, model),
+            model=given_specification(given, model),
         )
         tree = build_tree(
             evidence,

@@ -65,7 +65,7 @@ def density_model(
             pm.Deterministic(name, numbers[density.places[name]].reshape(shape, ndim=len(shape)))
         observe_noisy_counts(noise, model["counts"])
         flat = pt.zeros(specification.size)[cells].set(model["counts"])
-        _declare_tables(specification, flat)
+        declare_tables(specification, flat)
     return model
 
 
@@ -104,15 +104,17 @@ class _Compiled(Op):
         return [_Compiled(self.density, is_backward=True)(inputs[0], *given)]
 
 
-@numba_funcify.register(_Compiled)
-def _through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
+def through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
     """Register the operation with numba as Python calls, without its warning: the density is compiled already."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return generate_fallback_impl(op, node, **settings)
 
 
-def _declare_tables(model: ModelSpecification, flat: Any) -> None:
+numba_funcify.register(_Compiled)(through_python)
+
+
+def declare_tables(model: ModelSpecification, flat: Any) -> None:
     """Add a table ``counts[a,b]`` for every clique to the PyMC model of the current context.
 
     Parameters

@@ -202,9 +202,9 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
     lead = numbers["total"].shape
     numbers = dict(numbers)
     if model.interactions is not None:  # the tree has the tables of the interactions alone
-        tables = {name: _whole(numbers.pop(name), (*lead, model.size)) for name in TABLES}
+        marginals, counts = (_whole(numbers.pop(name), (*lead, model.size)) for name in TABLES)
     else:
-        tables = _tables_of(tree, model, lead)
+        marginals, counts = _tables_of(tree, model, lead)
     found: dict[str, Any] = {"log_prior": {}, "learned": {}}
     for name, values in numbers.items():
         kind, _, part = name.partition(" of ")
@@ -219,7 +219,7 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
     sizes = Effects.of(model.cardinalities, model.scopes).size, coordinates_of(model).size
     if found["effects"].shape[-1] not in sizes:
         raise ReleaseFileError("its effects are not those of its model")
-    return Finished(**found, **tables)
+    return Finished(**found, marginals=marginals, counts=counts)
 
 
 def _whole(values: np.ndarray, shape: tuple[int, ...]) -> FloatArray:
@@ -231,21 +231,22 @@ def _whole(values: np.ndarray, shape: tuple[int, ...]) -> FloatArray:
 
 def _tables_of(
     tree: xr.DataTree, model: ModelSpecification, lead: tuple[int, ...]
-) -> dict[str, FloatArray]:
+) -> tuple[FloatArray, FloatArray]:
     """Return the draws of marginals and counts of the cliques, after a check of their shapes."""
-    found = {}
     names = dimension_names(model.domain)
     if any(table_name("marginal", names, scope) not in tree["posterior"] for scope in model.scopes):
         names = dimension_names(model.domain, is_escaped=False)
-    for kind, field in (("marginal", "marginals"), ("counts", "counts")):
+
+    def drawn(kind: str) -> FloatArray:
         parts = [np.zeros((*lead, 0))]
         for scope, shape in zip(model.scopes, model.shapes, strict=True):
             table = np.asarray(tree["posterior"][table_name(kind, names, scope)], dtype=float)
             if table.shape != (*lead, *shape) or not np.isfinite(table).all():
                 raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
             parts.append(table.reshape(*lead, -1))
-        found[field] = np.concatenate(parts, axis=-1)
-    return found
+        return np.concatenate(parts, axis=-1)
+
+    return drawn("marginal"), drawn("counts")
 
 
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,9 @@ from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
+
+if TYPE_CHECKING:
+    import pymc as pm
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,6 +74,20 @@ class NormalEffects(RecordEngine):
             "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
             "parameters depends on, and the measurements contain more. Read its draws in `tree`."
         )
+
+    def model(self) -> pm.Model:
+        """Return the PyMC model of the same posterior with relaxed counts: see `RecordEngine.model`.
+
+        Under a model that omits interactions of measured tables, the tables themselves are relaxed
+        (`bayesprivmrf.inference.posterior.whole_records.smaller_model`).
+        """
+        is_smaller = self.evidence.specification.interactions is not None
+        if self.keeps_sums or not is_smaller:
+            return super().model()
+        # PyMC takes about a second to import, and most posteriors are sampled without it
+        from bayesprivmrf.inference.posterior.whole_records.smaller_model import smaller_model
+
+        return smaller_model(self)
 
     @property
     def judged(self) -> tuple[str, ...]:
