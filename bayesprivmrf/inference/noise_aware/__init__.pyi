@@ -1,6 +1,6 @@
 from .curvature import DenseCurvature, SampledCurvature
 from .estimator import NoiseAwareMAP
-from .interval import answers_per_record, standard_errors
+from .interval import FittedPotentials, answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
 from .mode import Settings, noise_aware_mode
 from .objective import (
@@ -21,6 +21,7 @@ __all__ = [
     "DenseCurvature",
     "EffectsPrior",
     "Expansion",
+    "FittedPotentials",
     "NoiseAwareMAP",
     "NoiseLikelihood",
     "Objective",
