@@ -9,6 +9,7 @@ from .posterior.latent_counts import LatentCounts
 from .posterior.results.draws import combine_estimates
 from .posterior.results.loading import load_posterior
 from .posterior.results.posterior import Posterior
+from .result import Result
 from .solution import Solution, Status, uniform_solution
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "NaiveMLE",
     "NoiseAwareMAP",
     "Posterior",
+    "Result",
     "RowStatus",
     "Solution",
     "Status",

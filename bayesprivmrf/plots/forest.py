@@ -26,6 +26,7 @@ from bayesprivmrf.plots.style import (
     GRAY,
     LETTER,
     PAGE_WIDTH,
+    is_release,
     look,
     new_figure,
     plain_ticks,
@@ -33,7 +34,6 @@ from bayesprivmrf.plots.style import (
     share,
     tidy,
 )
-from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -329,7 +329,7 @@ def _cells(method: Any, marginals: Sequence[_Marginal], prob: float) -> pd.DataF
     """Return estimates, limits and statuses of the cells of all marginals, by the number of the marginal."""
     import pandas as pd
 
-    if isinstance(method, Released):  # a learned model is drawn by its own fit
+    if is_release(method):  # a learned model is drawn by its own fit
         method = point_estimate(method)
     tables = [_table(method, marginal, prob) for marginal in marginals]
     columns = ["estimate", "lower", "upper", "status"]
@@ -477,7 +477,7 @@ class _Marginal:
     @property
     def _stated_conditions(self) -> list[str]:
         """Each variable that is given, with its state or its possible states in declared order."""
-        coded = conditions(self.domain, self.given, [])
+        coded = conditions(self.domain, self.given if isinstance(self.given, Mapping) else None, [])
         return [
             _stated(
                 self.domain.variables[v],

@@ -12,11 +12,9 @@ from scipy.stats import norm
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoIntervalError
-from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.posterior.results import draws as draws_module
-from bayesprivmrf.inference.result import Result
-from bayesprivmrf.marginals import marginal_of
-from bayesprivmrf.marginals.joint import Elimination, Factor, between
+from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Result
+from bayesprivmrf.inference.noise_aware import AnswersPerRecord, standard_errors
+from bayesprivmrf.marginals import Elimination, Factor, between, marginal_of
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure, reference
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.plots import marginal_forest
@@ -155,30 +153,21 @@ def test_a_variable_that_is_called_like_a_column_keeps_its_level():
 
 
 @pytest.mark.parametrize("name", list(MODELS))
-def test_draws_of_variables_that_no_clique_holds_are_those_of_one_draw_after_the_other(
-    name, monkeypatch
-):
-    monkeypatch.setattr(draws_module, "THINNED", 7)
+def test_draws_of_variables_that_no_clique_holds_are_those_of_one_draw_after_the_other(name):
     model = specification(*MODELS[name])
-    posterior = drawn_posterior(release_of(model), 20)
-    draws = posterior._draws
-    everything = range(len(model.cardinalities))
-    asked = [*itertools.permutations(everything, 2), tuple(everything), tuple(everything)[::-1]]
-    for query in asked:
+    posterior = drawn_posterior(release_of(model), 8)
+    each = [posterior.solution_at(0, draw) for draw in range(8)]
+    domain = model.domain
+    everything = domain.variables
+    asked = [*itertools.permutations(everything, 2), everything, everything[::-1]]
+    for query in map(list, asked):
         others = [v for v in everything if v not in query]
-        conditions = [{}, *({v: (model.cardinalities[v] - 1,)} for v in others)]
-        conditions += [
-            {v: (0, model.cardinalities[v] - 1)} for v in others if model.cardinalities[v] > 2
-        ]
+        conditions = [None, *({v: domain.states_of(v)[-1]} for v in others)]
+        conditions += [{v: set(domain.states_of(v)[:2])} for v in others]
         for given in conditions:
-            expected = [
-                marginal_of(
-                    model.cardinalities, model.scopes, draws.potentials(*at), query, given=given
-                )
-                for at in draws.pairs(7)
-            ]
-            found = draws._joint_apart(query, given)
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-13)
+            expected = np.mean([draw.marginal(query, given=given) for draw in each], axis=0)
+            found = posterior.marginal(query, given=given)
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_draws_are_eliminated_in_parts_alike(monkeypatch):
@@ -207,10 +196,9 @@ def test_no_draw_underflows_on_a_long_chain():
         {f"x{i}": [0, 1] for i in range(60)}, [(f"x{i}", f"x{i + 1}") for i in range(59)]
     )
     posterior = drawn_posterior(wide_release(chain), 10)
-    far = posterior._draws.joint((0, 59))
-    np.testing.assert_allclose(far.sum(axis=(2, 3)), 1.0)
-    own = posterior._draws.joint((0,))
-    np.testing.assert_allclose(far.sum(axis=3), own, atol=1e-9)
+    far = posterior.marginal(["x0", "x59"])
+    assert float(far.sum()) == pytest.approx(1.0)
+    np.testing.assert_allclose(far.sum("x59"), posterior.marginal(["x0"]), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["tree", "cycle", "three-way", "disconnected", "one state"])
@@ -250,11 +238,10 @@ def test_a_query_of_scopes_within_and_without_cliques_has_the_derivative_of_its_
     np.testing.assert_allclose(found["estimate"], answers(beta), atol=1e-9)
     steps = 1e-5 * np.eye(len(beta))
     rows = np.array([(answers(beta + s) - answers(beta - s)) / 2e-5 for s in steps]).T
-    from bayesprivmrf.inference.noise_aware import interval as quick
-
     one = found["estimate"].to_numpy()
-    variance = quick.noise_variances(mode, rows) + quick.sampling_variances(mode, rows, one)
-    half = norm.ppf(0.95) * np.sqrt(variance) / (one * (2 - one) / 2)
+    answers = AnswersPerRecord(values=one, rows=rows, single=one)
+    errors = standard_errors(mode, answers, (0.0, 2.0))
+    half = norm.ppf(0.95) * errors
     place = np.log(found["upper"] / (2 - found["upper"])) - np.log(one / (2 - one))
     np.testing.assert_allclose(place, half, rtol=1e-4)
 

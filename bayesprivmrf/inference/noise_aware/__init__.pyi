@@ -1,6 +1,6 @@
 from .curvature import DenseCurvature, SampledCurvature
 from .estimator import NoiseAwareMAP
-from .interval import FittedPotentials, answers_per_record, standard_errors
+from .interval import AnswersPerRecord, FittedPotentials, answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
 from .mode import Settings, noise_aware_mode
 from .objective import (
@@ -18,6 +18,7 @@ __all__ = [
     "SPREAD_BETWEEN_EFFECTS",
     "SPREAD_BETWEEN_ORDERS",
     "SPREAD_IN_COMMON",
+    "AnswersPerRecord",
     "DenseCurvature",
     "EffectsPrior",
     "Expansion",
