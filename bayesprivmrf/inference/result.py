@@ -45,8 +45,6 @@ class Result(Card):
     is_simulated: Any  # a bool
     problems: Any  # a tuple of sentences
 
-    is_unprotected: ClassVar[bool] = False
-    """True if the result is of the data without noise, as that of `reference`."""
     _origin: ClassVar[str] = "Declared"  # of the cliques, in `assumptions`
     _remedy_without_interval: ClassVar[str] = (
         "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"

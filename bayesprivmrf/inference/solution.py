@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -76,6 +76,9 @@ class Solution(Result):
     of_records: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
     _evidence: Evidence | None = None  # the measurements of the fit, where it keeps them
+
+    is_unprotected: ClassVar[bool] = False
+    """True if the fit is of the data without noise, as that of `reference`."""
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
