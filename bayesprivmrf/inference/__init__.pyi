@@ -2,7 +2,7 @@ from .cgm import CGM
 from .evidence import Evidence
 from .given_releases import gather
 from .interval_frame import Mark, RowStatus, interval_frame
-from .limits import limits_of_draws, standard_limits
+from .limits import Limits, limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
@@ -16,6 +16,7 @@ __all__ = [
     "CGM",
     "Evidence",
     "LatentCounts",
+    "Limits",
     "Mark",
     "NaiveMLE",
     "NoiseAwareMAP",
