@@ -21,6 +21,7 @@ from bayesprivmrf.inference.interval_frame import joint_index
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Condition, Domain, Given, Variable, conditions, require_fit
+from bayesprivmrf.model.specification import NotTogetherError
 from bayesprivmrf.model.tables import cells_within, parent
 from bayesprivmrf.queries import BoundQuery, Query
 
@@ -226,11 +227,13 @@ def bound_query(query: Query, model: ModelSpecification) -> BoundQuery:
 
     A scope that no clique holds is bound as in a model without declared cliques, which takes any.
     """
-    free = ModelSpecification(domain=model.domain, cliques=model.cliques, cliques_declared=False)
-    bound = query.bind(free)
-    if any(parent(model.scopes, scope) is None for scope in bound.positions):
-        return bound
-    return query.bind(model)
+    try:
+        return query.bind(model)
+    except NotTogetherError:
+        free = ModelSpecification(
+            domain=model.domain, cliques=model.cliques, cliques_declared=False
+        )
+        return query.bind(free)
 
 
 def weights_on_tables(bound: BoundQuery, scopes: Sequence[Sequence[int]]) -> Any:

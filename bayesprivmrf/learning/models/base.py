@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.cards import marked
-from bayesprivmrf.checks import at_least, generator, one_of
+from bayesprivmrf.checks import generator
 from bayesprivmrf.errors import NoIntervalError
 from bayesprivmrf.inference.asked import Asked
 from bayesprivmrf.inference.limits import Limits
@@ -20,6 +19,7 @@ from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.result import Result
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.dependence import Dependence
+from bayesprivmrf.learning.models.graph import Weight, coupling_graph
 from bayesprivmrf.learning.models.maps import LearningMap
 from bayesprivmrf.learning.models.parameters import LearnedParameters
 from bayesprivmrf.learning.models.solution import NO_COUNTS, LearnedSolution, status_with_advice
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
-
-type Weight = Literal["largest", "dependence"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -125,29 +123,7 @@ class LearnedNetwork(Released, Result, LearnedParameters):
         ArgumentError
             The threshold is negative or not a finite number, or `weight` is another word.
         """
-        import networkx as nx
-
-        least = 0.0 if threshold is None else threshold
-        least = at_least("threshold", least, 0)
-        one_of("weight", weight, ("largest", "dependence"))
-        names = self.domain.variables
-        weights = {
-            (i, j): largest
-            for i, j, largest in self._weighted_pairs()
-            if threshold is not None or self._stands_out(i, j)
-        }
-        if weight == "dependence":
-            # the correlation of two normal variables with the same mutual information
-            information = {pair: self._information(pair) for pair in weights}
-            weights = {
-                pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()
-            }
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
-        graph.add_weighted_edges_from(
-            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > least
-        )
-        return marked(graph, self.provenance.simulated)
+        return coupling_graph(self, threshold, weight)
 
     def _stands_out(self, first: int, second: int) -> bool:
         """Return True if a pair is in the graph by default: neither variable has only one state with records."""
@@ -175,17 +151,6 @@ class LearnedNetwork(Released, Result, LearnedParameters):
         names, (i, j) = self.specification.positions_of([first, second])
         table = labelled(self.domain, names, self._dependence.association(i, j), "association")
         return marked(table, self.provenance.simulated)
-
-    def _information(self, pair: tuple[int, int]) -> float:
-        """Return the conditional mutual information of two variables, nats; each pair is computed once."""
-        known = self._known_information
-        if pair not in known:
-            known[pair] = self._dependence.information(*pair)
-        return known[pair]
-
-    @cached_property
-    def _known_information(self) -> dict[tuple[int, int], float]:
-        return {}
 
     @cached_property
     def _dependence(self) -> Dependence:
