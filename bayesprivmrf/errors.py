@@ -87,11 +87,8 @@ class ModelTooLargeError(ModelError):
     """Error for a table, or exact inference in a model, that would not fit in memory."""
 
 
-class NoIntervalError(BayesPrivMRFError, AttributeError):
-    """Error for an interval of an estimate that has no measure of its error.
-
-    The class derives from `AttributeError`, so that ``hasattr(estimate, "interval")`` is False.
-    """
+class NoIntervalError(BayesPrivMRFError):
+    """Error for an interval of an estimate that has no measure of its error."""
 
 
 class DataError(BayesPrivMRFError, ValueError):

@@ -33,7 +33,7 @@ from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, point_status
-from bayesprivmrf.inference.limits import Bounds, ChainFunction
+from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
@@ -128,7 +128,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
         part=lambda flat: flat, part_of_rows=TransitionRows.forward, function=shares, is_share=True
     )
     index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
-    return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, range(len(chain.cliques)))
+    return _framed(fit, fit._chain_limits(asked, coverage(prob)), index, range(len(chain.cliques)))
 
 
 def stationary_law(
@@ -264,14 +264,14 @@ def _table(
         windows = range(len(chain.cliques))
     else:
         windows = [window]
-    return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, windows)
+    return _framed(fit, fit._chain_limits(asked, coverage(prob)), index, windows)
 
 
 def _framed(
-    fit: Solution | Posterior, bounds: Bounds, index: pd.Index, windows: Sequence[int]
+    fit: Solution | Posterior, limits: Limits, index: pd.Index, windows: Sequence[int]
 ) -> pd.DataFrame:
-    """Return the table of estimates and bounds, with assumptions as marks unless all its windows were measured."""
-    values, lower, upper, own = bounds
+    """Return the table of estimates and limits, with assumptions as marks unless all its windows were measured."""
+    values, lower, upper, own, _ = limits
     model = fit.specification
     evidence = fit._evidence
     marks = [*own]

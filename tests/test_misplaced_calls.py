@@ -145,8 +145,8 @@ def test_releases_and_learned_models_name_what_answers():
     learned: Any = PrivateFrankWolfe(rho=1.0, width=1.0, steps=2).release(
         bpm.declare(STATES), DATA, rng=1
     )
-    with pytest.raises(AttributeError, match="has no `marginal`; its `solution` has it"):
-        learned.marginal(["a"])
+    with pytest.raises(AttributeError, match="has no `probability`; its `solution` has it"):
+        learned.probability({"a": 0})
     assert learned.solution.marginal(["a"]).sum() == pytest.approx(1.0)
 
 

@@ -37,6 +37,7 @@ from bayesprivmrf.files import write_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
+from bayesprivmrf.inference.registry import estimator
 from bayesprivmrf.learning.models.solution import status_with_advice
 from bayesprivmrf.learning.select_measure import MeasuredTable, Merging
 from bayesprivmrf.learning.select_measure.rounds_solution import RoundsSolution
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> None:
     # a learned model may have intervals of its own
     is_refitted = options.method or model is not None
     estimate: Any = None if is_refitted else getattr(found, "solution", None)
-    is_learned = hasattr(estimate, "interval")
+    is_learned = issubclass(type(estimate), RoundsSolution)
     if is_learned:
         method = "learned"
     else:
@@ -112,7 +113,8 @@ def run(options: argparse.Namespace) -> None:
     elif estimate.status is not Status.CONVERGED:
         status = status_with_advice(estimate.status, estimate.stats)
         remark(f"bayesprivmrf: warning: the learned model is {status}.")
-    if hasattr(estimate, "interval"):
+    has_intervals = is_learned or getattr(estimator(method), "has_intervals", False)
+    if has_intervals:
         prob = options.prob
     else:
         prob = None

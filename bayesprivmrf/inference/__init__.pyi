@@ -2,23 +2,26 @@ from .cgm import CGM
 from .evidence import Evidence
 from .given_releases import gather
 from .interval_frame import Mark, RowStatus, interval_frame
-from .limits import limits_of_draws, standard_limits
+from .limits import Limits, limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
 from .posterior.results.draws import combine_estimates
 from .posterior.results.loading import load_posterior
 from .posterior.results.posterior import Posterior
+from .result import Result
 from .solution import Solution, Status, uniform_solution
 
 __all__ = [
     "CGM",
     "Evidence",
     "LatentCounts",
+    "Limits",
     "Mark",
     "NaiveMLE",
     "NoiseAwareMAP",
     "Posterior",
+    "Result",
     "RowStatus",
     "Solution",
     "Status",

@@ -158,12 +158,35 @@ def interval_frame(
         "status": [row_status for row_status, _ in said],
         "note": [note for _, note in said],
     }
-    frame = pd.DataFrame(columns, index=index.set_names(free_names(index.names, columns)))
+    return _labeled(pd.DataFrame(columns), index)
+
+
+def joined_frames(frames: Sequence[pd.DataFrame], index: pd.Index) -> pd.DataFrame:
+    """Return interval frames below one another, with the labels of all their rows.
+
+    Parameters
+    ----------
+    frames
+        Frames with the columns of `interval_frame`.
+    index
+        Labels of all rows.
+    """
+    import pandas as pd
+
+    whole = pd.concat([pd.DataFrame(frame) for frame in frames], ignore_index=True)
+    return _labeled(whole, index)
+
+
+def _labeled(frame: pd.DataFrame, index: pd.Index) -> pd.DataFrame:
+    """Return the frame with an index whose levels have other names than its columns."""
+    import pandas as pd
+
+    labeled = frame.set_axis(index.set_names(free_names(index.names, list(frame.columns))))
     if isinstance(index, pd.MultiIndex):
         levels = index.levels
     else:
         levels = [index]
-    return escaped(frame, itertools.chain(index.names, *levels))
+    return escaped(labeled, itertools.chain(index.names, *levels))
 
 
 def point_status(status: Status) -> Status:

@@ -46,7 +46,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.interval_frame import Mark
+from bayesprivmrf.inference.interval_frame import Mark, Status
 from bayesprivmrf.model.tables import FloatArray
 
 # Rounding error of a whole number of records
@@ -221,13 +221,24 @@ def _spread(ordered: FloatArray) -> FloatArray:
     return ordered - 0.5 + (rows - first + 0.5) / (last - first + 1)
 
 
-class Bounds(NamedTuple):
-    """Estimates of a function of a chain, lower and upper bounds, and marks for some of them."""
+class Limits(NamedTuple):
+    """Estimates, lower and upper limits of their intervals, and marks for some of the rows.
+
+    Parameters
+    ----------
+    estimates, lower, upper
+        One number for each row, of one shape.
+    marks
+        Remarks on the rows.
+    status
+        Status of the fit that computed the limits, where it is not the result that was asked.
+    """
 
     estimates: FloatArray
     lower: FloatArray
     upper: FloatArray
-    marks: tuple[Mark, ...]
+    marks: tuple[Mark, ...] = ()
+    status: Status | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, escaped, fit_headline, marked, stated
-from bayesprivmrf.checks import generator, one_of, whole_number
-from bayesprivmrf.errors import ModelError, NoIntervalError
-from bayesprivmrf.inference.interval_frame import POINT, Mark, Status, interval_frame
-from bayesprivmrf.inference.limits import Bounds
+from bayesprivmrf.cards import SIMULATED, fit_headline, marked, stated
+from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.inference.interval_frame import POINT, Status
+from bayesprivmrf.inference.limits import Limits
+from bayesprivmrf.inference.result import Result, require_joint_tables
 from bayesprivmrf.marginals import MarginalEngine, clamped, marginal_engine, marginal_of, sample
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -29,20 +28,17 @@ from bayesprivmrf.model.domain import (
     share_given,
 )
 from bayesprivmrf.model.pgmpy_networks import network_potentials
-from bayesprivmrf.model.tables import labelled, parent, plain_array
+from bayesprivmrf.model.tables import parent
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-    from bayesprivmrf.inference.asked import Asked
     from bayesprivmrf.inference.evidence import Evidence
     from bayesprivmrf.inference.limits import ChainFunction
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Solution(Card):
+class Solution(Result):
     r"""A fitted Markov random field :math:`p(x) = \exp(\sum_C θ_C(x_C) - A(θ))`.
 
     Parameters
@@ -83,9 +79,6 @@ class Solution(Card):
 
     is_unprotected: ClassVar[bool] = False
     """True if the fit is of the data without noise, as that of `reference`."""
-    _remedy_without_interval: ClassVar[str] = (
-        "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
-    )
 
     @cached_property
     def _evaluated(self) -> tuple[float, np.ndarray]:
@@ -95,32 +88,15 @@ class Solution(Card):
         model = self.specification
         return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
 
-    def _framed(
-        self, asked: Asked, estimates: Any, lower: Any, upper: Any, marks: Sequence[Mark] = ()
-    ) -> pd.DataFrame:
-        """Return the frame of an interval of this fit, with the marks of what was asked."""
-        return interval_frame(
-            estimates,
-            lower,
-            upper,
-            asked.index,
-            status=self.status,
-            marks=[*marks, *asked.marks],
-            is_simulated=self.is_simulated,
-        )
-
-    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        """Return a function of a chain with its bounds, none for a point estimate."""
+    def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
+        """Return a function of a chain with its limits, none for a point estimate."""
         values = asked.of_marginals(self.marginals.flat)
         nothing = np.full(values.shape, np.nan)
-        return Bounds(values, nothing, nothing, (POINT,))
+        return Limits(values, nothing, nothing, (POINT,))
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind all answers, one sentence each, in a fixed order."""
-        from bayesprivmrf.inference.criticism.assumptions import model_assumptions
-
-        return model_assumptions(self.specification, self.of_records)
+    def _assumed(self) -> tuple[str, ...]:
+        return self.of_records
 
     @property
     def log_partition(self) -> float:
@@ -163,44 +139,6 @@ class Solution(Card):
             )
         return marked(network, self.is_simulated)
 
-    def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
-    ) -> xr.DataArray:
-        """Return the probabilities of the joint states of any variables, in one clique or not.
-
-        Parameters
-        ----------
-        variables
-            One or more declared variables, each once.
-        given
-            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``:
-            the probabilities are conditional on them. A set means that the variable is in one of these states.
-
-        Returns
-        -------
-        xarray.DataArray
-            Probabilities that sum to one. Dims are the variables in the given order, coords their declared states.
-            ``attrs`` marks a release with seeded noise, as do those of `sample` and the attributes of `network`.
-
-        Raises
-        ------
-        ModelError
-            A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
-            contains all variables, those in `given` included.
-
-        Examples
-        --------
-        >>> from bayesprivmrf import declare, uniform_solution
-        >>> states = {"age": ["<30", "30-60", ">60"], "ill": ["no", "yes"]}
-        >>> solution = uniform_solution(declare(states=states, cliques=[("age", "ill")]))
-        >>> solution.marginal("ill", given={"age": {"<30", "30-60"}}).values
-        array([0.5, 0.5])
-        """
-        model = self.specification
-        names, query = model.positions_of(variables)
-        table = self._marginal_table(query, conditions(model.domain, given, query))
-        return marked(labelled(model.domain, names, table, "probability"), self.is_simulated)
-
     def probability(self, states: Mapping[Variable, Label], *, given: Given | None = None) -> float:
         """Return the probability that some variables, however many, take given states.
 
@@ -239,16 +177,6 @@ class Solution(Card):
             raise given_error(model.domain, condition)
         return min(1.0, float(np.exp(self._log_weight({**event, **condition}) - whole)))
 
-    if not TYPE_CHECKING:  # solutions with intervals have a method; `hasattr` distinguishes them
-
-        @property
-        def interval(self) -> None:
-            """Raise an error that names the results with intervals."""
-            raise NoIntervalError(
-                f"an estimate by {self.method} has no `interval`, because it has no measure of its error; "
-                f"{self._remedy_without_interval}."
-            )
-
     def _log_weight(self, states: Mapping[int, int | tuple[int, ...]]) -> float:
         """Return the log weight of the joint states that agree with some states; minus infinity if there are none."""
         model = self.specification
@@ -278,65 +206,16 @@ class Solution(Card):
             )
         except ImpossibleError:
             raise given_error(model.domain, given) from None
-
-    def sample(
-        self,
-        size: int,
-        *,
-        rng: int | np.random.Generator,
-        method: Literal["independent", "balanced"] = "independent",
-    ) -> pd.DataFrame:
-        """Draw records exactly from the fitted distribution.
-
-        Parameters
-        ----------
-        size
-            Number of records, at least 0.
-        rng
-            Seed or generator. Equal seeds give equal records.
-        method
-            ``"independent"``: a simple random sample. ``"balanced"``: records with little sampling noise. Down the
-            elimination tree, the records that share a separator's state are divided among the states of the next
-            variable by its conditional probabilities, rounded to whole records without bias. Each record follows the
-            distribution, but the records are not independent, so their spread does not measure sampling error.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One column for each variable, in declared order, with declared labels.
-
-        Raises
-        ------
-        ModelError
-            Inference is loopy.
-        ModelTooLargeError
-            Exact sampling does not fit into memory.
-
-        Examples
-        --------
-        >>> from bayesprivmrf import declare, uniform_solution
-        >>> solution = uniform_solution(declare(states={"ill": ["no", "yes"]}, cliques=[("ill",)]))
-        >>> solution.sample(4, rng=1, method="balanced")["ill"].value_counts().sort_index().to_dict()
-        {'no': 2, 'yes': 2}
-        """
-        import pandas as pd
-
-        model = self.specification
-        size = whole_number("size", size, 0)
-        is_balanced = one_of("method", method, ("independent", "balanced")) == "balanced"
-        if self.inference != "exact":
-            raise ModelError("sampling needs exact inference; fit with inference='exact'.")
-        codes = self._codes(size, generator(rng), is_balanced)
-        columns: dict[Variable, np.ndarray] = {}
-        for position, variable in enumerate(model.domain.variables):
-            columns[variable] = plain_array(model.domain.states_of(variable))[codes[:, position]]
-        frame = pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
-        texts = itertools.chain(model.domain.variables, *model.domain.states)
-        return marked(escaped(frame, texts), self.is_simulated)
+        except ModelTooLargeError:
+            # a model that fits by itself: the remedy is to ask for less
+            self._engine()
+            require_joint_tables(model, [tuple(query)])
+            raise
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
-        """Draw records as codes of states, shape (size, p)."""
         model = self.specification
+        if self.inference != "exact":
+            raise ModelError("sampling needs exact inference; fit with inference='exact'.")
         return sample(
             model.cardinalities,
             model.scopes,

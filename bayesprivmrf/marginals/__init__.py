@@ -26,6 +26,7 @@ from bayesprivmrf.checks import (
 )
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
+from bayesprivmrf.marginals.joint import Elimination, Factor, between
 from bayesprivmrf.marginals.layout import (
     MEMORY_LIMIT,
     Forecast,
@@ -40,10 +41,13 @@ from bayesprivmrf.model.tables import DOUBLE, FloatArray, IntArray, parent, proj
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
+    "Elimination",
+    "Factor",
     "Forecast",
     "Layout",
     "MarginalEngine",
     "array_engine",
+    "between",
     "clamped",
     "forecast",
     "marginal_engine",

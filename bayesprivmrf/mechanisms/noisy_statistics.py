@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 from bayesprivmrf.cards import UNPROTECTED as EXACT
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.inference import NaiveMLE, Solution
+from bayesprivmrf.inference.asked import GivenOrEach
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, noise_of_queries
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
@@ -219,7 +220,7 @@ class Reference(Solution):
         self,
         variables: Variable | Sequence[Variable],
         *,
-        given: Mapping[Variable, Label] | None = None,
+        given: GivenOrEach | None = None,
     ) -> xr.DataArray:
         """Return probabilities of joint states, as `Solution.marginal` does; ``attrs["privacy"]`` is the mark."""
         return super().marginal(variables, given=given).assign_attrs(privacy=EXACT)

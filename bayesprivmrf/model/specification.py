@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 LARGEST_TABLE = 10**8
 
 
+class NotTogetherError(ModelError):
+    """Error for variables that no clique holds together."""
+
+
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ModelSpecification:
     r"""Structure of a Markov random field, without parameters.
@@ -248,7 +252,7 @@ class ModelSpecification:
         )
         if home is None:
             names = tuple(self.domain.variables[v] for v in scope)
-            raise ModelError(
+            raise NotTogetherError(
                 f"the variables {names!r} are together in no clique; add one over them."
             )
         return home

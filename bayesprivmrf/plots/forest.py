@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,12 @@ import numpy as np
 
 from bayesprivmrf import checks
 from bayesprivmrf.checks import object_with, probability, require
+from bayesprivmrf.errors import NoIntervalError
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.evaluation import solution_of
+from bayesprivmrf.inference.asked import GivenOrEach, conditions_in_turn
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import asked_positions
+from bayesprivmrf.model.domain import Variable, asked_positions, conditions, share_given
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
@@ -23,6 +26,7 @@ from bayesprivmrf.plots.style import (
     GRAY,
     LETTER,
     PAGE_WIDTH,
+    is_release,
     look,
     new_figure,
     plain_ticks,
@@ -37,7 +41,6 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
     from bayesprivmrf.inference import Posterior, Solution
-    from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
 # Rows that can still be read in one figure, about 60 inches high
@@ -55,6 +58,7 @@ def marginal_forest(
     count: Hashable | None = None,
     prob: float = 0.9,
     is_centred: bool = False,
+    given: GivenOrEach | None = None,
 ) -> Figure:
     """Draw the cells of one or several marginals as points by method, with intervals where a method has them.
 
@@ -79,6 +83,9 @@ def marginal_forest(
     is_centred
         Whether to subtract the truth from every row, or the first method's estimate where no truth is given. Use
         this where the intervals are short beside the probabilities, as after a release of many records.
+    given
+        Conditions on other variables, as `interval` takes them: states, ``{"c": "yes"}``, or a list of variables,
+        ``["c"]``, each of whose states is given in turn. The truth and the frequencies are conditional as well.
 
     Returns
     -------
@@ -97,7 +104,8 @@ def marginal_forest(
         No method or no marginal is given, the methods' variables or states differ, `prob` is not between 0 and 1, or
         there are more than 300 rows.
     ModelError
-        A variable is unknown or repeated, or `truth` has other states than the methods.
+        A variable is unknown or repeated, `given` names a variable that is asked for or states that cannot occur, or
+        `truth` has other states than the methods.
 
     Examples
     --------
@@ -106,6 +114,9 @@ def marginal_forest(
     >>> figure = marginal_forest({"uniform": bpm.uniform_solution(network)}, ["a", "b"])
     >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
     ['a × b', '0, x', '0, y', '1, x', '1, y']
+    >>> figure = marginal_forest({"uniform": bpm.uniform_solution(network)}, ["b"], given=["a"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['b given a', '0: x', '0: y', '1: x', '1: y']
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     checks.truth("is_centred", is_centred)
@@ -115,7 +126,8 @@ def marginal_forest(
     require(not is_list or len(variables), "variables", "name at least one variable", "none")
     is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
     asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
-    cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
+    marginals = [_Marginal.of(domain, positions, given) for positions in asked]
+    cells = sum(len(marginal.cells) for marginal in marginals)
     must = f"have at most {_MOST_ROWS} rows to be read"
     remedy = "ask for fewer or smaller marginals"
     has_panels = len(methods) > len(COLORS)
@@ -126,7 +138,6 @@ def marginal_forest(
         seen = f"{len(methods)} methods in {cells} panels"
         remedy += ", or draw fewer methods at a time"
     require(height <= _MOST_ROWS, "a forest", must, seen, remedy)
-    marginals = [tuple(domain.variables[v] for v in marginal) for marginal in asked]
     found = {name: _cells(method, marginals, prob) for name, method in methods.items()}
     estimates = [
         frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()
@@ -153,11 +164,7 @@ def marginal_forest(
     estimates = [numbers - centre[:, None] for numbers in estimates]
     marks = [(name, cells - centre, mark) for name, cells, mark in marks]
     if has_panels:
-        titles = [
-            ", ".join(f"{v} = {state}" for v, state in zip(marginal, states, strict=True))
-            for marginal in marginals
-            for states in product(*map(domain.states_of, marginal))
-        ]
+        titles = [title for marginal in marginals for title in marginal.titles]
         is_exact = all(hasattr(method, "tree") for method in methods.values())
         label = f"estimate, {share(prob)} interval" + ("" if is_exact else " (approximate)")
         return _panel_a_cell(found, estimates, marks, titles, axis, label)
@@ -165,7 +172,7 @@ def marginal_forest(
     labels = []
     rows = []
     for number, marginal in enumerate(marginals):
-        labels.append(" × ".join(map(str, marginal)))
+        labels.append(marginal.heading)
         doubted = [
             name
             for name, own in found.items()
@@ -173,9 +180,9 @@ def marginal_forest(
         ]
         if doubted:
             labels[-1] += ", not trusted" + ("" if len(found) == 1 else f": {', '.join(doubted)}")
-        for states in product(*map(domain.states_of, marginal)):
+        for label in marginal.labels:
             rows.append(len(labels))
-            labels.append(", ".join(map(str, states)))
+            labels.append(label)
     row_height = max(0.09 * len(estimates), 0.2)  # inches
     # inches across the panel; very long labels make a wider figure
     beside = 0.4 + 10 * LETTER * max(map(len, labels))
@@ -318,24 +325,32 @@ def _panel_a_cell(
     return figure
 
 
-def _cells(method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) -> pd.DataFrame:
+def _cells(method: Any, marginals: Sequence[_Marginal], prob: float) -> pd.DataFrame:
     """Return estimates, limits and statuses of the cells of all marginals, by the number of the marginal."""
     import pandas as pd
 
-    if not hasattr(method, "marginal"):  # a learned model is drawn by its own fit
+    if is_release(method):  # a learned model is drawn by its own fit
         method = point_estimate(method)
-    if hasattr(method, "interval"):
-        tables = [method.interval(list(marginal), prob=prob) for marginal in marginals]
-    else:
-        cells = [np.asarray(method.marginal(list(marginal))).ravel() for marginal in marginals]
-        tables = [pd.DataFrame({"estimate": own}) for own in cells]
+    tables = [_table(method, marginal, prob) for marginal in marginals]
     columns = ["estimate", "lower", "upper", "status"]
     tables = [table.reset_index(drop=True).reindex(columns=columns) for table in tables]
     return pd.concat(dict(enumerate(tables)))
 
 
+def _table(method: Any, marginal: _Marginal, prob: float) -> pd.DataFrame:
+    """Return the frame of the intervals of one marginal, or of its estimates where the method has no intervals."""
+    import pandas as pd
+
+    names = list(marginal.variables)
+    try:
+        return method.interval(names, prob=prob, **marginal.conditional)
+    except NoIntervalError:
+        cells = np.asarray(method.marginal(names, **marginal.conditional)).ravel()
+        return pd.DataFrame({"estimate": cells})
+
+
 def _true_marks(
-    domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any
+    domain: Domain, marginals: Sequence[_Marginal], truth: Any
 ) -> list[tuple[str, FloatArray, dict[str, Any]]]:
     """Return label, cells and style of the strokes for the truth.
 
@@ -349,14 +364,12 @@ def _true_marks(
     is_data = []
     for one in marginals:
         # the truth's states may have another order
-        own = aligned(
-            "`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]
-        )
+        table = solution.marginal(list(one.variables), **one.conditional)
+        own = aligned("`truth`", table, one.axes, [domain.states_of(v) for v in one.axes])
         cells.append(own.ravel())
         model = solution.specification
-        is_data.append(
-            np.full(own.size, parent(model.scopes, model.positions_of(one)[1]) is not None)
-        )
+        scope = model.positions_of([*one.variables, *one.given_variables])[1]
+        is_data.append(np.full(own.size, parent(model.scopes, scope) is not None))
     values = np.concatenate(cells)
     inside = np.concatenate(is_data)
     black = {"marker": "|", "color": "black", "s": 70}
@@ -372,8 +385,9 @@ def _true_marks(
 
 
 def _frequencies(
-    domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any, count: Hashable | None
+    domain: Domain, marginals: Sequence[_Marginal], holdout: Any, count: Hashable | None
 ) -> tuple[FloatArray, int]:
+    """Return the shares of the cells among records that were held out, NaN where no record has the states given."""
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.frame import Counts
 
@@ -381,13 +395,127 @@ def _frequencies(
     records = 0
     # one by one, because a specification drops a marginal that lies inside another
     for marginal in marginals:
-        own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
-        model = ModelSpecification(domain=own, cliques=(marginal,))
+        names = (*marginal.variables, *marginal.given_variables)
+        own = Domain(variables=names, states=tuple(domain.states_of(v) for v in names))
+        model = ModelSpecification(domain=own, cliques=(names,))
         counts = count_tables(model, holdout, rows=Counts.of(count, domain.variables))
         records = counts.records
         require(records != 0, "holdout", "hold at least one record", "none")
-        cells.append(counts.flat / records)
+        table = counts.flat.reshape(own.cardinalities) / records
+        asked = len(marginal.variables)
+        _, each = conditions_in_turn(own, marginal.given, range(asked))
+        shape = own.cardinalities[:asked]
+        for condition in each:
+            shares = share_given(table, asked, condition)
+            cells.append(np.full(shape, np.nan).ravel() if shares is None else shares.ravel())
     return np.concatenate(cells), records
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Marginal:
+    """One marginal of the figure, with its conditions.
+
+    Parameters
+    ----------
+    domain
+        Variables and states of the methods.
+    variables
+        The variables that are asked for.
+    in_turn
+        Variables whose states are given in turn.
+    given
+        The conditions, as `interval` takes them.
+    """
+
+    domain: Domain
+    variables: tuple[Variable, ...]
+    in_turn: tuple[Variable, ...]
+    given: GivenOrEach | None
+
+    @classmethod
+    def of(cls, domain: Domain, asked: Sequence[int], given: GivenOrEach | None) -> _Marginal:
+        """Return the marginal of variables by position."""
+        in_turn, _ = conditions_in_turn(domain, given, asked)
+        names = domain.variables
+        return cls(
+            domain=domain,
+            variables=tuple(names[v] for v in asked),
+            in_turn=tuple(names[v] for v in in_turn),
+            given=given,
+        )
+
+    @property
+    def conditional(self) -> dict[str, GivenOrEach]:
+        """The argument `given` of a method, left out where there is none: a method elsewhere may not take it."""
+        return {} if not self.given else {"given": self.given}
+
+    @property
+    def given_variables(self) -> tuple[Variable, ...]:
+        """All variables that are given."""
+        return tuple(self.given or ())
+
+    @property
+    def axes(self) -> tuple[Variable, ...]:
+        """Variables of the cells, in C order: those given in turn, then those asked for."""
+        return (*self.in_turn, *self.variables)
+
+    @property
+    def cells(self) -> list[tuple[Any, ...]]:
+        """States of each cell."""
+        return list(product(*map(self.domain.states_of, self.axes)))
+
+    @property
+    def heading(self) -> str:
+        """Names of the variables, and what is given."""
+        asked = " × ".join(map(str, self.variables))
+        if isinstance(self.given, Mapping):
+            named = self._stated_conditions
+        else:
+            named = list(map(str, self.in_turn))
+        return f"{asked} given {', '.join(named)}" if named else asked
+
+    @property
+    def _stated_conditions(self) -> list[str]:
+        """Each variable that is given, with its state or its possible states in declared order."""
+        coded = conditions(self.domain, self.given if isinstance(self.given, Mapping) else None, [])
+        return [
+            _stated(
+                self.domain.variables[v],
+                " or ".join(str(self.domain.states[v][code]) for code in codes),
+            )
+            for v, codes in coded.items()
+        ]
+
+    @property
+    def labels(self) -> list[str]:
+        """Label of each row: the states given in turn, and those asked for."""
+        first = len(self.in_turn)
+        labels = []
+        for states in self.cells:
+            asked = ", ".join(map(str, states[first:]))
+            turn = ", ".join(map(str, states[:first]))
+            labels.append(f"{turn}: {asked}" if turn else asked)
+        return labels
+
+    @property
+    def titles(self) -> list[str]:
+        """Title of the panel of each cell."""
+        first = len(self.in_turn)
+        titles = []
+        for states in self.cells:
+            named = [_stated(v, state) for v, state in zip(self.axes, states, strict=True)]
+            if isinstance(self.given, Mapping):
+                stated = self._stated_conditions
+            else:
+                stated = named[:first]
+            asked = ", ".join(named[first:])
+            titles.append(f"{asked} given {', '.join(stated)}" if stated else asked)
+        return titles
+
+
+def _stated(variable: Variable, states: Any) -> str:
+    """Return a variable with its state."""
+    return f"{variable} = {states}"
 
 
 def _common_domain(methods: Mapping[str, Any]) -> Domain:

@@ -85,13 +85,19 @@ def look(number: int) -> dict[str, Any]:
     return {"color": COLORS[number % len(COLORS)], "marker": MARKS[number % len(MARKS)]}
 
 
+def is_release(made: Any) -> bool:
+    """Return True for a release, such as a learned model, which is drawn by its own fit."""
+    return isinstance(made, Released)
+
+
 def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
     if isinstance(estimate, type):
         found = estimate
     else:
         found = getattr(estimate, "solution", estimate)
-    is_fit = not isinstance(found, type | Released) and hasattr(found, "specification")
+    is_fit = not isinstance(found, type) and hasattr(found, "specification")
+    is_fit = is_fit and not is_release(found)
     require(
         is_fit,
         "an estimate",

@@ -21,7 +21,7 @@ sys.path.insert(0, str(HERE.parent))  # for a run by hand
 
 from golden import make_files  # noqa: E402
 from golden.made_up import BINARY, CHAIN, binary_records, network_edges, outcomes  # noqa: E402
-from golden.noted import Found, machine, noted  # noqa: E402
+from golden.noted import Found, has_intervals, machine, noted  # noqa: E402
 from golden.reading import FILES  # noqa: E402
 
 EXPECTED = HERE / "expected_draws.json"
@@ -96,7 +96,7 @@ def estimators() -> dict[str, Found]:
                     solution.marginal([solution.specification.domain.variables[0]])
                 ),
             }
-            if hasattr(solution, "interval"):
+            if has_intervals(solution):
                 first = solution.specification.domain.variables[0]
                 own["interval"] = noted(solution.interval([first], prob=0.8).reset_index(drop=True))
             found[f"{name}, {type(method).__name__}"] = own

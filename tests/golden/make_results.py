@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))  # for a run by hand
 
 from golden.cases import released, waves  # noqa: E402
-from golden.noted import LONGEST, Found, as_written, machine, noted  # noqa: E402
+from golden.noted import LONGEST, Found, as_written, has_intervals, machine, noted  # noqa: E402
 from golden.reading import FILES  # noqa: E402
 
 EXPECTED = HERE / "expected_results.json"
@@ -97,7 +97,7 @@ def point(solution: Any) -> Found:
         "potentials": noted(solution.potentials.flat),
         "records": or_refusal(_sampled, solution),
     }
-    return found | (intervals(solution) if hasattr(solution, "interval") else {})
+    return found | (intervals(solution) if has_intervals(solution) else {})
 
 
 def _sampled(fit: Any) -> Any:

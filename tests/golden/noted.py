@@ -24,6 +24,17 @@ CLOSE_ENDS = 2e-4
 type Found = dict[str, Any]
 
 
+def has_intervals(fit: Any) -> bool:
+    """Whether a fit has intervals; one without a measure of its error refuses."""
+    from bayesprivmrf.errors import NoIntervalError
+
+    try:
+        fit.interval(list(fit.specification.domain.variables[:1]))
+    except NoIntervalError:
+        return False
+    return True
+
+
 def noted(value: Any) -> Any:
     """A result as JSON holds it: numbers written out, long rows of whole numbers or labels hashed."""
     if hasattr(value, "columns"):  # a data frame

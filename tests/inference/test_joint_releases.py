@@ -58,7 +58,7 @@ def test_releases_with_different_variables_are_one_release_of_the_union(estimato
     # a sampler visits the measurements in another order, so that its draws differ
     tolerance = 0.03 if settings else 1e-4
     assert np.allclose(joint.marginals.flat, same.marginals.flat, atol=tolerance)
-    if hasattr(joint, "interval"):
+    if not isinstance(estimator, (NaiveMLE, CGM)):
         assert joint.interval(["a", "c"])["note"].str.contains("a ⟂ c | b", regex=False).all()
 
 

@@ -21,7 +21,7 @@ from scipy.stats import norm
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
 from bayesprivmrf.inference.asked import Asked
-from bayesprivmrf.inference.noise_aware import answers_per_record, standard_errors
+from bayesprivmrf.inference.noise_aware import FittedPotentials, answers_per_record, standard_errors
 from bayesprivmrf.learning.models import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -198,7 +198,11 @@ def test_questions_that_cannot_be_answered_are_refused_in_words():
             ({"b": {"x": "y"}}, ModelError, "no state dict"),
             ({"b": "xy"}, ModelError, "no state 'xy'"),
             ({"a": 1}, ModelError, "other variables than those asked for, got 'a'"),
-            ([("b", "x")], ArgumentError, r"`given` must map variables to states, got a list"),
+            ([("b", "x")], ModelError, r"\('b', 'x'\) is not declared"),
+            ([], ModelError, "`given` must name at least one variable"),
+            (["b", "b"], ModelError, "`given` must name each variable once"),
+            (["a"], ModelError, "other variables than those asked for, got 'a'"),
+            ({"b"}, ArgumentError, "`given` must map variables to states, or list variables"),
             ("b", ArgumentError, "got a str"),
         ):
             with pytest.raises(error, match=words) as caught:
@@ -250,12 +254,11 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional(given):
         return marginal_of(model.cardinalities, model.scopes, potentials, (3,), given=given)
 
     evidence, prob = mode.means.evidence, 0.9
-    asked = Asked(
-        evidence=evidence, prob=prob, of="population", bound=None, variables=(3,), given=given
+    asked = Asked(model=model, prob=prob, of="population", bound=None, variables=(3,), given=given)
+    fit = FittedPotentials(
+        evidence=evidence, potentials=evidence.family.potentials(beta), inference="exact"
     )
-    answers = answers_per_record(
-        asked, evidence.family.potentials(beta), "exact", mode.means.effects.pull_back
-    )
+    answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
     found, errors = answers.values, standard_errors(mode, answers)
     np.testing.assert_allclose(found, conditional(beta), atol=1e-10)
     steps = 1e-5 * np.eye(len(beta))

@@ -172,12 +172,12 @@ def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured(
         pairs.solution.interval(["a"])
 
 
-def test_the_old_call_for_couplings_names_the_new_one(learned):
-    for asked in ({}, {"variables": 0.9}, {"variables": ["a"], "rng": 1}, {"method": "linearised"}):
-        with pytest.raises(
-            ArgumentError, match=r"`variables` must name .*`couplings_interval\(prob, rng"
-        ):
+def test_settings_of_couplings_are_no_arguments_of_an_interval(learned):
+    for asked in ({}, {"variables": ["a"], "rng": 1}, {"method": "linearised"}):
+        with pytest.raises(TypeError, match="interval"):
             learned.interval(**asked)
+    with pytest.raises(ModelError, match=r"variable 0.9 is not declared"):
+        learned.interval(0.9)
 
 
 def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has():

@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from bayesprivmrf.model.cliques import consistent_projection, declared_independe
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.asked import Asked
 
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
@@ -138,6 +142,13 @@ def point_marks(
     records = evidence.total * np.ravel(probabilities)
     is_hidden = (records > 0) & (records < 2 * math.sqrt(min(noise, default=0.0)))
     return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
+
+
+def asked_marks(evidence: Evidence, asked: Asked) -> list[Mark]:
+    """Return marks for the rows of the answer to a question, by the assumptions that they rest on."""
+    if asked.bound is not None:
+        return query_marks(evidence, asked.bound)
+    return variable_marks(evidence, [*asked.variables, *asked.given])
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:

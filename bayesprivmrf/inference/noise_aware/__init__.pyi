@@ -1,12 +1,14 @@
 from .curvature import SampledCurvature
 from .estimator import NoiseAwareMAP
-from .interval import answers_per_record, standard_errors
+from .interval import AnswersPerRecord, FittedPotentials, answers_per_record, standard_errors
 from .likelihood import NoiseLikelihood
 from .mode import Search, Settings, noise_aware_mode, schedule_of
 from .objective import Expansion, Objective
 
 __all__ = [
+    "AnswersPerRecord",
     "Expansion",
+    "FittedPotentials",
     "NoiseAwareMAP",
     "NoiseLikelihood",
     "Objective",

@@ -5,22 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
-from bayesprivmrf.inference.asked import asked_of
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.criticism.assumptions import asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.least_squares import pool
-from bayesprivmrf.inference.limits import Bounds, ChainFunction
+from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
+    FittedPotentials,
     answers_per_record,
     coordinate_covariance,
     interval_of_records,
@@ -41,17 +43,12 @@ from bayesprivmrf.inference.transitions.mode import (
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import (
     TransitionSolution,
-    delta_bounds,
     delta_errors,
+    delta_limits,
 )
 from bayesprivmrf.model.cliques import minimum_norm_potentials
-from bayesprivmrf.model.domain import Given, Variable
-from bayesprivmrf.model.tables import FloatArray, parent
-from bayesprivmrf.queries import Query
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Mark of every row where factors and variables form a cycle: Bethe's approximation has an error, of unknown size
 _LOOPY = Mark(RowStatus.MODEL, "loopy inference, whose error here is not known")
@@ -69,84 +66,39 @@ class NoiseAwareSolution(Solution):
 
     mode: Mode = field(kw_only=True)
 
-    def interval(
-        self,
-        variables: Variable | Sequence[Variable] | Query,
-        prob: float = 0.9,
-        *,
-        of: Literal["population", "records"] = "population",
-        given: Given | None = None,
-    ) -> pd.DataFrame:
-        """Return approximate intervals for the probabilities of joint states, or for a query's answers.
+    def _limits(self, asked: Asked) -> Limits:
+        """Return normal limits from the curvature at the mode (`bayesprivmrf.inference.noise_aware.interval`).
 
-        Parameters
-        ----------
-        variables
-            One or more declared variables, each once; or a query (`bayesprivmrf.queries`) on tables of the cliques,
-            measured or not, such as ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
-        prob
-            Nominal coverage of each interval, between 0 and 1.
-        of
-            ``"population"``: probabilities. ``"records"``: the number of records of this sample in each joint state,
-            or the query's answers on them; the limits are whole numbers
-            (`bayesprivmrf.inference.noise_aware.interval`). It takes no `given`, and no model with ties, linear
-            scores or waves.
-        given
-            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
-            probabilities are conditional on them. A set means that the variable is in one of these states. A query
-            takes none, and under loopy inference one clique must hold all variables.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row per cell in C order. A query has
-            a row for each answer, by its label: the mean contribution of one record of the population. The status is
-            a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
-            normal approximation is poor. It is ``"model"`` in rows that no measurement determines. Their note names
-            the declared independences, ties or scores that they rest on. Under loopy inference it is ``"model"``
-            in every row, unless cliques and variables form a forest, where loopy inference is exact. A variable with
-            the name of a column gets an underscore, so that ``reset_index`` and files keep both. In CSV files pandas
-            leaves out the name of an index that is 0, unless ``reset_index`` has made it a column.
-
-        Raises
-        ------
-        ModelError
-            A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
-            contains all variables, those in `given` included.
-        ArgumentError
-            An argument is out of range, or `given` comes with a query or with ``of="records"``.
-
-        Notes
-        -----
-        Intervals are approximate: a normal approximation at the estimate, on the scale of log-odds, of the errors
-        from noise and from sampling. `benchmarks/results/noise-aware-intervals.csv` has their coverage.
-        `LatentCounts` gives intervals from the posterior.
+        Rows are doubtful if the standard error of their log-odds is above 0.15, where the normal approximation is
+        poor. Under loopy inference they rest on the model, unless cliques and variables form a forest, where loopy
+        inference is exact.
         """
         mode = self.mode
-        means = self.mode.means
-        asked = asked_of(means.evidence, variables, prob, of, given)
-        if of == "records":
+        evidence = self.mode.means.evidence
+        is_of_records = asked.of == "records"
+        if is_of_records:
             refuse_other_records(mode)
-        if of == "records" and asked.given:
+        if is_of_records and asked.given:
             raise ArgumentError(
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
+        asked = asked.on(evidence.specification)
         potentials = self.potentials.flat
-        if means.is_smaller:
-            potentials = means.evidence.family.potentials(mode.coordinates)
-        if of == "records" and means.is_smaller:
-            estimates, lower, upper, errors = interval_of_records_beyond(mode, asked, potentials)
-            return self._framed(asked, estimates, lower, upper, _poor(errors))
-        answers = answers_per_record(asked, potentials, self.inference, means.effects.pull_back)
-        if of == "records":
-            is_told = (
-                asked.bound is not None
-                or parent(self.specification.scopes, asked.variables) is not None
+        if mode.means.is_smaller:
+            potentials = evidence.family.potentials(mode.coordinates)
+        fit = FittedPotentials(evidence=evidence, potentials=potentials, inference=self.inference)
+        if is_of_records and mode.means.is_smaller:
+            *numbers, errors = interval_of_records_beyond(mode, asked, fit)
+            estimates, lower, upper = numbers
+            marks = (*_poor(errors), *asked_marks(evidence, asked))
+            return Limits(estimates, lower, upper, marks)
+        answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
+        if is_of_records:
+            *numbers, errors = interval_of_records(
+                mode, answers, asked.prob, is_told=not asked.apart, ends=asked.ends
             )
-            estimates, lower, upper, errors = interval_of_records(
-                mode, answers, asked.prob, is_told=is_told, ends=asked.ends
-            )
+            estimates, lower, upper = numbers
         else:
             estimates = answers.values
             errors = standard_errors(mode, answers, asked.ends)
@@ -154,11 +106,11 @@ class NoiseAwareSolution(Solution):
         marks = _poor(errors)
         if not self._engine().is_exact:
             marks.append(_LOOPY)
-        return self._framed(asked, estimates, lower, upper, marks)
+        return Limits(estimates, lower, upper, (*marks, *asked_marks(evidence, asked)))
 
-    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+    def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         if self.inference != "exact":
-            return super()._chain_bounds(asked, prob)
+            return super()._chain_limits(asked, prob)
         mode = self.mode
         means = self.mode.means
 
@@ -170,7 +122,7 @@ class NoiseAwareSolution(Solution):
             return asked.of_marginals(np.array(flat))
 
         errors = delta_errors(moved, mode.coordinates, coordinate_covariance(mode))
-        return delta_bounds(
+        return delta_limits(
             asked.of_marginals(self.marginals.flat), errors, errors, prob, asked.is_share
         )
 

@@ -57,8 +57,8 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError, warn_caller
-from bayesprivmrf.inference.asked import Asked
-from bayesprivmrf.inference.evidence import Inference
+from bayesprivmrf.inference.asked import Asked, weights_on_tables
+from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
@@ -76,11 +76,12 @@ from bayesprivmrf.inference.noise_aware.smaller import (
     population_precision,
     records_given_release,
 )
+from bayesprivmrf.inference.result import require_joint_tables
 from bayesprivmrf.inference.solution import clique_of
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, MarginalEngine, clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.domain import given_error
-from bayesprivmrf.model.tables import FloatArray, cells_within
+from bayesprivmrf.model.tables import FloatArray, cells_within, parent
 
 # Standard error of log-odds above which the normal approximation is doubtful
 LARGEST_ERROR = 0.15
@@ -109,45 +110,63 @@ class AnswersPerRecord:
     single: FloatArray
 
 
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class FittedPotentials:
+    """Potentials of a fit to the evidence.
+
+    Parameters
+    ----------
+    evidence
+        The measurements of the fit.
+    potentials
+        θ of the cliques, shape (model size,).
+    inference
+        Kind of marginals.
+    """
+
+    evidence: Evidence
+    potentials: FloatArray
+    inference: Inference
+
+    @property
+    def engine(self) -> MarginalEngine:
+        """Engine of the model's cliques."""
+        return self.evidence.engine(self.inference)
+
+
 def answers_per_record(
-    asked: Asked,
-    potentials: FloatArray,
-    inference: Inference,
-    by_coordinates: Callable[[FloatArray], FloatArray],
+    asked: Asked, fit: FittedPotentials, by_coordinates: Callable[[FloatArray], FloatArray]
 ) -> AnswersPerRecord:
     """Return the probabilities of the joint states that were asked for, in C order, or a query's answers per record.
+
+    **Variables that no clique holds** become one more clique, of zero potentials. The derivative of their joint
+    table is that of this clique's marginals, by elimination in the enlarged junction tree.
 
     Parameters
     ----------
     asked
         The variables, with states of others that are given, or the query.
-    potentials, inference
-        Potentials of the fit's cliques, shape (model size,), and its kind of marginals.
+    fit
+        The potentials of the cliques.
     by_coordinates
         Maps a derivative by the potentials to that by the coordinates of the fit.
     """
-    from scipy.sparse import eye_array
-
-    model = asked.evidence.specification
-    engine = asked.evidence.engine(inference)
-    if asked.bound is None and inference != "exact":
-        return _by_beliefs(asked, potentials, engine, by_coordinates)
-    whole = held = potentials
-    if asked.bound is not None:
-        weights: Any = asked.bound.in_cliques
-    else:  # the joint states are the cells of one more clique
-        engine = marginal_engine(
-            model.cardinalities, (*model.scopes, asked.variables), kind=inference
+    model = asked.model
+    if fit.inference != "exact" and (asked.bound is None or asked.apart):
+        return _by_beliefs(asked, fit, by_coordinates)
+    table = _asked_tables(asked, fit)
+    inner = np.zeros(table.engine.size - model.size)
+    whole = np.append(fit.potentials, inner)
+    held = whole
+    if asked.given:
+        held = np.append(
+            clamped(model.cardinalities, model.scopes, fit.potentials, asked.given), inner
         )
-        inner = np.zeros(engine.size - model.size)
-        cells: Any = eye_array(engine.size, format="csr")
-        weights = cells[model.size :]
-        whole = np.append(potentials, inner)
-        held = np.append(clamped(model.cardinalities, model.scopes, potentials, asked.given), inner)
+    weights = table.weights
     size = weights.shape[0]
     _require_memory_of_derivatives(size, model.size)
     try:
-        log_partition, marginals, product = engine.linearize(held)
+        log_partition, marginals, product = table.engine.linearize(held)
     except ImpossibleError:
         raise given_error(model.domain, asked.given) from None
     rows = []
@@ -161,8 +180,44 @@ def answers_per_record(
     if asked.bound is None:
         single = values * (1 - values)
     if asked.given:
-        single = single / float(np.exp(log_partition - engine.log_partition(whole)))
+        single = single / float(np.exp(log_partition - table.engine.log_partition(whole)))
     return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class _AskedTables:
+    """The asked numbers as weighted sums over the cells of an engine's tables.
+
+    Parameters
+    ----------
+    engine
+        Engine of the model's cliques, followed by the tables that were added for the question.
+    weights
+        Sparse, shape (rows, cells of the engine).
+    """
+
+    engine: MarginalEngine
+    weights: Any
+
+
+def _asked_tables(asked: Asked, fit: FittedPotentials) -> _AskedTables:
+    """Return an engine whose tables hold the asked numbers, and the weights of these on its cells."""
+    from scipy.sparse import eye_array
+
+    model = asked.model
+    if asked.bound is not None and not asked.apart:
+        return _AskedTables(engine=fit.engine, weights=asked.bound.in_cliques)
+    if asked.bound is None:
+        added = (asked.variables,)
+    else:
+        added = asked.apart
+    require_joint_tables(model, [scope for scope in added if parent(model.scopes, scope) is None])
+    scopes = (*model.scopes, *added)
+    engine = marginal_engine(model.cardinalities, scopes, kind=fit.inference)
+    if asked.bound is not None:
+        return _AskedTables(engine=engine, weights=weights_on_tables(asked.bound, scopes))
+    cells: Any = eye_array(engine.size, format="csr")
+    return _AskedTables(engine=engine, weights=cells[model.size :])
 
 
 def _require_memory_of_derivatives(answers: int, cells: int) -> None:
@@ -174,10 +229,7 @@ def _require_memory_of_derivatives(answers: int, cells: int) -> None:
 
 
 def _by_beliefs(
-    asked: Asked,
-    potentials: FloatArray,
-    engine: MarginalEngine,
-    by_coordinates: Callable[[FloatArray], FloatArray],
+    asked: Asked, fit: FittedPotentials, by_coordinates: Callable[[FloatArray], FloatArray]
 ) -> AnswersPerRecord:
     """Return the probabilities of the joint states that were asked for from the beliefs of a clique that holds them.
 
@@ -186,7 +238,9 @@ def _by_beliefs(
     """
     from scipy.sparse import csr_array
 
-    model = asked.evidence.specification
+    model = asked.model
+    if asked.apart:
+        clique_of(model, asked.apart[0])  # raises: beliefs are of cliques alone
     home = clique_of(model, [*asked.variables, *asked.given])
     scope = model.scopes[home]
     start = model.offsets[home]
@@ -201,7 +255,7 @@ def _by_beliefs(
         (np.ones(columns.size), (row_of[is_given], columns)), shape=(size, model.size)
     )
     _require_memory_of_derivatives(size, model.size)
-    _, beliefs, product = engine.linearize(potentials)
+    _, beliefs, product = fit.engine.linearize(fit.potentials)
     joint = weights @ beliefs
     mass = float(joint.sum())
     if not mass > 0:
@@ -457,7 +511,7 @@ def interval_of_records(
 
 
 def interval_of_records_beyond(
-    mode: Mode, asked: Asked, potentials: FloatArray
+    mode: Mode, asked: Asked, fit: FittedPotentials
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return what `interval_of_records` does, under a model that omits interactions of measured tables.
 
@@ -465,8 +519,8 @@ def interval_of_records_beyond(
     ----------
     mode, asked
         Where `noise_aware_mode` ended, and what was asked for.
-    potentials
-        Potentials of the tables of the evidence, shape (model size,).
+    fit
+        The potentials of the tables of the evidence.
     """
     from scipy.special import ndtri
 
@@ -478,7 +532,7 @@ def interval_of_records_beyond(
         """Return derivatives by the coordinates, and then covariances with the measured numbers, of one record."""
         return np.concatenate([means.effects.pull_back(change), means.gathered(change)])
 
-    answers = answers_per_record(asked, potentials, "exact", by_both)
+    answers = answers_per_record(asked, fit, by_both)
     by_total = total * answers.values[:, np.newaxis]
     if means.evidence.total_standard_error == 0:
         by_total = np.zeros_like(by_total)

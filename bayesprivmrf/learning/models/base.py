@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,20 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.cards import marked
-from bayesprivmrf.checks import at_least, generator, one_of
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.asked import Whose
+from bayesprivmrf.checks import generator
+from bayesprivmrf.errors import NoIntervalError
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.limits import Limits
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.result import Result
+from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.dependence import Dependence
+from bayesprivmrf.learning.models.graph import Weight, coupling_graph
 from bayesprivmrf.learning.models.maps import LearningMap
 from bayesprivmrf.learning.models.parameters import LearnedParameters
 from bayesprivmrf.learning.models.solution import NO_COUNTS, LearnedSolution, status_with_advice
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Given, Label, Variable
+from bayesprivmrf.model.domain import Condition, Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
-from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 
@@ -35,11 +36,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-type Weight = Literal["largest", "dependence"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class LearnedNetwork(Released, LearnedParameters):
+class LearnedNetwork(Released, Result, LearnedParameters):
     """Abstract release of a model that a mechanism learned from records.
 
     Parameters
@@ -80,6 +79,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
     format_version = 3
     _without_tables = "it is a model already, as its `solution`"
+    _origin: ClassVar[str] = "Learned"
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
     """Heading of a list of the graph's edges, sorted by weight."""
     has_signs: ClassVar[bool] = False
@@ -123,29 +123,7 @@ class LearnedNetwork(Released, LearnedParameters):
         ArgumentError
             The threshold is negative or not a finite number, or `weight` is another word.
         """
-        import networkx as nx
-
-        least = 0.0 if threshold is None else threshold
-        least = at_least("threshold", least, 0)
-        one_of("weight", weight, ("largest", "dependence"))
-        names = self.domain.variables
-        weights = {
-            (i, j): largest
-            for i, j, largest in self._weighted_pairs()
-            if threshold is not None or self._stands_out(i, j)
-        }
-        if weight == "dependence":
-            # the correlation of two normal variables with the same mutual information
-            information = {pair: self._information(pair) for pair in weights}
-            weights = {
-                pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()
-            }
-        graph = nx.Graph()
-        graph.add_nodes_from(names)
-        graph.add_weighted_edges_from(
-            (names[i], names[j], size) for (i, j), size in weights.items() if abs(size) > least
-        )
-        return marked(graph, self.provenance.simulated)
+        return coupling_graph(self, threshold, weight)
 
     def _stands_out(self, first: int, second: int) -> bool:
         """Return True if a pair is in the graph by default: neither variable has only one state with records."""
@@ -173,17 +151,6 @@ class LearnedNetwork(Released, LearnedParameters):
         names, (i, j) = self.specification.positions_of([first, second])
         table = labelled(self.domain, names, self._dependence.association(i, j), "association")
         return marked(table, self.provenance.simulated)
-
-    def _information(self, pair: tuple[int, int]) -> float:
-        """Return the conditional mutual information of two variables, nats; each pair is computed once."""
-        known = self._known_information
-        if pair not in known:
-            known[pair] = self._dependence.information(*pair)
-        return known[pair]
-
-    @cached_property
-    def _known_information(self) -> dict[tuple[int, int], float]:
-        return {}
 
     @cached_property
     def _dependence(self) -> Dependence:
@@ -271,9 +238,13 @@ class LearnedNetwork(Released, LearnedParameters):
         return self.solution.problems
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind all answers of the model, one sentence each, in a fixed order."""
-        return self.solution.assumptions
+    def is_simulated(self) -> bool:
+        """True if the noise of the release was seeded, and so protects nobody."""
+        return self.provenance.simulated
+
+    @property
+    def _assumed(self) -> tuple[str, ...]:
+        return self.solution._assumed
 
     @property
     def status(self) -> Status:
@@ -288,70 +259,42 @@ class LearnedNetwork(Released, LearnedParameters):
             return Status(stated)
         return Status.APPROXIMATE
 
-    def interval(
-        self,
-        variables: Variable | Sequence[Variable] | Query | None = None,
-        prob: float = 0.9,
-        *,
-        of: Whose = "population",
-        given: Given | None = None,
-        **old: Any,
-    ) -> pd.DataFrame:
-        """Return intervals for the joint states of some variables; they cost no privacy budget.
+    def _limits(self, asked: Asked) -> Limits:
+        """Return the limits of the fit that has intervals; they cost no privacy budget.
 
-        After ``SelectMeasure(rho)`` these are the intervals of `solution`. For other models whose cliques all lie in
-        measured tables (`statistics`), estimates and intervals are those of
-        ``NoiseAwareMAP().fit(learned.statistics)``. `couplings_interval` has intervals of couplings and fields.
-
-        Parameters
-        ----------
-        variables
-            One or more declared variables. A query is allowed where `NoiseAwareMAP` computes the intervals.
-        prob
-            Coverage of each interval, in (0, 1).
-        of
-            ``"population"`` for probabilities, ``"records"`` for counts in this sample.
-        given
-            A state or a set of states of each of some other variables, on which the probabilities are conditional.
-        **old
-            Settings of `couplings_interval`, which earlier versions accepted here; refused.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each joint state in C order.
-            A variable with the name of a column gets an underscore.
+        After ``SelectMeasure(rho)`` it is `solution`. For other models whose cliques all lie in measured tables
+        (`statistics`) it is ``NoiseAwareMAP().fit(learned.statistics)``. `couplings_interval` has intervals of
+        couplings and fields.
 
         Raises
         ------
-        ArgumentError
-            No variables were given, or settings of `couplings_interval` were given.
         NoIntervalError
             Some clique was not measured, as after Frank-Wolfe.
         """
-        if variables is None or isinstance(variables, float) or old:
-            raise ArgumentError(
-                "`variables` must name variables of the model, such as ['a', 'b'], to have intervals of their joint "
-                "states; call `couplings_interval(prob, rng, ...)` for couplings and fields."
-            )
-        return self._with_intervals.interval(variables, prob, of=of, given=given)
+        try:
+            return self.solution._limits(asked)
+        except NoIntervalError:
+            if self._refitted is None:
+                raise
+            return self._refitted._limits(asked)._replace(status=self._refitted.status)
 
     @cached_property
-    def _with_intervals(self) -> Any:
-        """The fit that computes intervals: the solution, or a noise-aware fit if every clique was measured."""
-        solution = self.solution
+    def _refitted(self) -> Solution | None:
+        """The noise-aware fit of the measured tables, if they hold every clique; None if they do not."""
         statistics = self.statistics
-        if (
-            hasattr(solution, "interval")
-            or statistics is None
-            or statistics.specification.domain != self.domain
-        ):
-            return solution
+        if statistics is None or statistics.specification.domain != self.domain:
+            return None
         measured = statistics.specification.scopes
         # a fit to single variables, as Frank-Wolfe measures them, would make all variables independent
         if any(parent(measured, scope) is None for scope in self.specification.scopes):
-            return solution
+            return None
         return NoiseAwareMAP().fit(statistics)
+
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
+        return self.solution._marginal_table(query, given)
+
+    def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
+        return self.solution._codes(size, generator, is_balanced)
 
     def sample(
         self,
@@ -362,23 +305,10 @@ class LearnedNetwork(Released, LearnedParameters):
     ) -> pd.DataFrame:
         """Draw records from the model, exactly if it is narrow enough, else by Gibbs sampling.
 
-        Parameters
-        ----------
-        size
-            Number of records, at least 0.
-        rng
-            Seed or generator.
-        method
-            ``"independent"`` draws, or ``"balanced"`` ones with less sampling noise (`bayesprivmrf.Solution.sample`),
-            which a model too wide for exact draws does not have.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One column for each variable, in declared order, with declared labels. A `SamplingWarning` says if the
-            chains did not mix.
+        `bayesprivmrf.Solution.sample` describes the parameters and the result; here `rng` may be left out. A
+        `SamplingWarning` says if the chains did not mix. A model too wide for exact draws has no ``"balanced"`` ones.
         """
-        return self.solution.sample(size, rng=generator(rng), method=method)
+        return super().sample(size, rng=generator(rng), method=method)
 
     def _facts(self) -> list[tuple[str, str]]:
         coupled = self.graph(0.0).number_of_edges()

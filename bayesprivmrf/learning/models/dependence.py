@@ -30,6 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import xlogy
@@ -96,7 +97,17 @@ class Dependence:
         )
 
     def information(self, first: int, second: int) -> float:
-        """Return the conditional mutual information of two variables given all others, nats."""
+        """Return the conditional mutual information of two variables given all others, nats; computed once."""
+        if (first, second) not in self._known:
+            self._known[first, second] = self._computed_information(first, second)
+        return self._known[first, second]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, int], float]:
+        """The conditional mutual information of the pairs that were asked for."""
+        return {}
+
+    def _computed_information(self, first: int, second: int) -> float:
         found = 0.0
         for weights, joint in self._joints(first, second):
             sums = [

@@ -27,12 +27,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, whole_number
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import coverage
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning import calibrated
 from bayesprivmrf.learning.calibrated import Coordinates, size_of
+from bayesprivmrf.learning.models.couplings_interval import CouplingsAsked, couplings_frame
 from bayesprivmrf.learning.models.maps import LearningMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -44,6 +42,10 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
+
+# Share of the declared width from which it counts as binding: on simulated chains most variables were above 0.76 of
+# the width where it was at most the true one, and all below 0.67 where it was twice the true one
+_BINDING = 0.85
 
 type Entry = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -142,6 +144,12 @@ class LearnedParameters(ABC):
         for (state, _), size in largest.items():
             by_state[state] += size
         return np.maximum.reduceat(by_state, np.cumsum([0, *self.domain.cardinalities[:-1]]))
+
+    def _held_by_width(self) -> np.ndarray:
+        """Return a mask of the entries with a variable that the declared width of the map holds."""
+        bound = getattr(self.map, "width", np.inf)
+        is_wide = self._widths() >= _BINDING * bound
+        return np.array([is_wide[list(variables)].any() for variables, _ in self._vector_entries()])
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
         """Return masks of the entries that no released number determines, and of others that depend on them.
@@ -246,62 +254,5 @@ class LearnedParameters(ABC):
             )
         size = size_of(self, total)
         random = generator(rng)
-        index = self.labels(of)
-        places = self.places(of)
-        if method == "calibrated":
-            first_order = None
-        else:
-            first_order = getattr(self.map, "linearised", None)
-        if first_order is None:
-            limits = None
-        else:
-            limits = first_order(self, prob, size, random)
-        if method == "linearised" and limits is None:
-            raise ArgumentError(
-                "`method` must not be 'linearised' for this release, which was made by neither SelectMeasure nor "
-                "Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
-            )
-        if limits is not None:
-            taken = "linearised"
-        else:
-            taken = "calibrated"
-        if limits is not None:
-            (low, high) = limits
-            is_unresponsive = np.zeros(self.vector().size, dtype=bool)
-        else:
-            low, high, is_unresponsive = calibrated.limits(self, prob, replicates, random, size)
-        is_absent, moves = self.by_support()
-        is_absent &= low < high  # couplings that the declaration excludes have limits of 0
-        is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
-        bound = getattr(self.map, "width", np.inf)
-        # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
-        # it was at most the true width, and all below 0.67 where it was twice the true width
-        is_wide = self._widths() >= 0.85 * bound
-        is_held = np.array(
-            [is_wide[list(variables)].any() for variables, _ in self._vector_entries()]
-        )
-        narrow = "the learner hardly answers to its size, so limits may be too narrow"
-        rows = (
-            (RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)),
-            (
-                RowStatus.DOUBTFUL,
-                "no finite limit: the released numbers do not bound it",
-                is_unbounded,
-            ),
-            (RowStatus.PRIOR, "of a state that may have no record", is_absent),
-            (RowStatus.PRIOR, "moves with effects of a state that may have no record", moves),
-            (RowStatus.DOUBTFUL, narrow, is_unresponsive),
-            (RowStatus.MODEL, "held by the declared width, which shrinks larger ones", is_held),
-        )
-        marks = [Mark(status, note, mask[places]) for status, note, mask in rows]
-        if self.unsupported is None:
-            marks.append(Mark(RowStatus.DOUBTFUL, "not known whether each state has records"))
-        return interval_frame(
-            self.vector()[places],
-            np.where(is_absent, -np.inf, low)[places],
-            np.where(is_absent, np.inf, high)[places],
-            index,
-            status=self.status,
-            marks=marks,
-            is_simulated=self.provenance.simulated,
-        )
+        asked = CouplingsAsked(prob=prob, of=of, method=method, replicates=replicates, size=size)
+        return couplings_frame(self, asked, random)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.learning.models.base import Weight
+from bayesprivmrf.learning.models.graph import Weight
 from bayesprivmrf.learning.models.maps import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.pairwise import AsPairs
 from bayesprivmrf.learning.models.solution import LearnedSolution, merging_text

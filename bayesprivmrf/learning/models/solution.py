@@ -34,11 +34,7 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning, warn_caller
-from bayesprivmrf.inference.criticism import (
-    contradictions,
-    learned_contradictions,
-    model_assumptions,
-)
+from bayesprivmrf.inference.criticism import contradictions, learned_contradictions
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
@@ -63,6 +59,7 @@ class LearnedSolution(Solution):
 
     contradictions: tuple[str, ...] = ()
 
+    _origin: ClassVar[str] = "Learned"
     _remedy_without_interval: ClassVar[str] = (
         "ask the release: `learned.interval(['a', 'b'])` has intervals of tables if every clique was measured, and "
         "`learned.couplings_interval()` has intervals of couplings"
@@ -80,11 +77,6 @@ class LearnedSolution(Solution):
     def effect_error(self, scope: tuple[int, ...], states: Sequence[int]) -> float | None:
         """Return the standard error of an entry of an effect's table, or None if it is unknown."""
         return None
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind all answers, one sentence each; the graph counts as learned, not declared."""
-        return model_assumptions(self.specification, self.of_records, "Learned")
 
     def judged(self, statistics: NoisyStatistics | None, *, is_shrunk: bool = False) -> Self:
         """Return the solution, with the status ``not trusted`` if its measurements contradict it.

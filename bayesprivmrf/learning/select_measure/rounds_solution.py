@@ -34,15 +34,13 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.criticism.assumptions import model_assumptions
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import Limits, cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
@@ -63,13 +61,10 @@ from bayesprivmrf.learning.select_measure.measured_tables import (
 )
 from bayesprivmrf.learning.select_measure.round_fit import agreeing, number_of_records
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.domain import Condition, Given, Label, Variable, conditions
+from bayesprivmrf.model.domain import Condition, Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Key in the details of a release learned in rounds: the number of tables that each round measured
 TABLES_BY_ROUND = "tables_by_round"
@@ -110,8 +105,8 @@ class RoundsSolution(LearnedSolution):
         }
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions behind all answers, one sentence each; first those about merged states and fixed scales."""
+    def _assumed(self) -> tuple[str, ...]:
+        """Assumptions about the records, merged states and fixed scales."""
         variables = range(len(self.specification.cardinalities))
         merged = [
             f"{note}, and depend on other variables alike."
@@ -124,64 +119,32 @@ class RoundsSolution(LearnedSolution):
                 f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and "
                 f"scales are learned up to {DENSE_LIMIT:,}; strong dependence may be understated."
             )
-        return model_assumptions(self.specification, (*self.of_records, *merged, *fixed), "Learned")
+        return (*self.of_records, *merged, *fixed)
 
-    def interval(
-        self,
-        variables: Variable | Sequence[Variable],
-        prob: float = 0.9,
-        *,
-        of: Literal["population", "records"] = "population",
-        given: Given | None = None,
-    ) -> pd.DataFrame:
-        """Return approximate intervals for the probabilities of the joint states of some variables.
+    def _limits(self, asked: Asked) -> Limits:
+        """Return limits of the probabilities of some cells; the module has the derivation.
 
-        Parameters
-        ----------
-        variables
-            One or more declared variables, each once.
-        prob
-            Probability that each interval should hold, between 0 and 1.
-        of
-            ``"population"``, from which the records are a sample: probabilities. ``"records"``: numbers of records in
-            each joint state; the limits are whole numbers.
-        given
-            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
-            probabilities are conditional on them.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. The status is
-            a `RowStatus`. Where no measured table contains a pair, its dependence follows from the model. The note
-            then states a bound on the total variation of its table, valid with a probability of 90 %, if a round
-            gives one. The status is ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where
-            the bound is at most 0.05, and otherwise ``"not trusted"``. Rows are also ``"not trusted"`` for three and
-            more variables that were not measured together, and where the model is not trusted or its last fit
-            failed, so that the last tables are not in it. Rows are ``"doubtful"`` where that fit was cut short, and,
-            in a table of several variables, for a state that was merged with other rare states, because the
-            dependence of its group is used. Given states count as part of the table. Rows are also ``"doubtful"``
-            where the noise may hide that no record has the given states.
-
-        Raises
-        ------
-        ModelError
-            A variable is unknown, or repeated, or the given states cannot occur.
-        ArgumentError
-            An argument is out of range, or `given` comes with ``of="records"``.
-
-        Notes
-        -----
-        The module has the derivation. Limits are of each cell by itself, not of all at once.
+        Where no measured table contains a pair, its dependence follows from the model. The note then states a bound
+        on the total variation of its table, valid with a probability of 90 %, if a round gives one. The status is
+        ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where the bound is at most 0.05,
+        and otherwise ``"not trusted"``. Rows are also ``"not trusted"`` for three and more variables that were not
+        measured together, and where the model is not trusted or its last fit failed, so that the last tables are not
+        in it. Rows are ``"doubtful"`` where that fit was cut short, and, in a table of several variables, for a state
+        that was merged with other rare states, because the dependence of its group is used. Given states count as
+        part of the table. Rows are also ``"doubtful"`` where the noise may hide that no record has the given states.
         """
         from scipy.special import ndtri
 
-        one_of("of", of, ("population", "records"))
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        if asked.bound is not None:
+            self.specification.positions_of(
+                asked.bound.query
+            )  # raises: a model of rounds takes no query
         domain = self.specification.domain
-        names, query = self.specification.positions_of(variables)
-        condition = conditions(domain, given, query)
-        if of == "records" and condition:
+        prob = asked.prob
+        query = asked.variables
+        condition = asked.given
+        is_of_records = asked.of == "records"
+        if is_of_records and condition:
             raise ArgumentError(
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "take of='population'."
@@ -192,7 +155,7 @@ class RoundsSolution(LearnedSolution):
         cells = self._cells(scope, condition)
         below, above, plain, missing = self._variances(cells, condition, z)
         reach = z * np.sqrt(np.minimum(below, above))
-        if of == "population":
+        if not is_of_records:
             sampling = estimate * (1 - estimate) / (self.total * cells.mass)
             below = below + sampling
             above = above + sampling
@@ -232,18 +195,10 @@ class RoundsSolution(LearnedSolution):
                 what = f"a {name} interrupted the release"
             marks.append(Mark(RowStatus.NOT_TRUSTED, what))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
-        if of == "records":
+        if is_of_records:
             middle, least, most = (self.total * each for each in (middle, least, most))
             least, most = whole_limits(middle, least, most)
-        return interval_frame(
-            middle,
-            least,
-            most,
-            joint_index(domain, names),
-            status=self.status,
-            marks=marks,
-            is_simulated=self.is_simulated,
-        )
+        return Limits(middle, least, most, tuple(marks))
 
     @cached_property
     def _bounds(self) -> dict[Scope, float]:

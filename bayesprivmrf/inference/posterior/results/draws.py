@@ -52,12 +52,18 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence, family_of
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.marginals import marginal_engine, marginal_of
-from bayesprivmrf.marginals.arrays import ImpossibleError
-from bayesprivmrf.marginals.junction import junction_trees
+from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals.joint import (
+    Elimination,
+    Factor,
+    between,
+    conditional_factors,
+    restricted,
+)
+from bayesprivmrf.marginals.junction import JunctionTrees, junction_trees
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Condition, given_error, share_given
-from bayesprivmrf.model.tables import FloatArray, cells_within, parent
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,12 +105,9 @@ class Draws:
         return chains, draws
 
     @cached_property
-    def _separators(self) -> tuple[tuple[int, ...], ...] | None:
-        """Variables that each clique shares with its parent in a junction forest; None if there is no such forest."""
-        trees = junction_trees(self.model.cardinalities, self.model.scopes)
-        if trees is None:
-            return None
-        return trees.separators
+    def _forest(self) -> JunctionTrees | None:
+        """Junction forest over the cliques; None if the model is not decomposable."""
+        return junction_trees(self.model.cardinalities, self.model.scopes)
 
     def synthetic(
         self, number: int, size: int | None, rng: np.random.Generator
@@ -131,7 +134,7 @@ class Draws:
         effects = self.finished.effects.mean(axis=(0, 1))
         potentials = self._potentials(mean, effects)
         family = self.evidence.family
-        if self._separators is not None:
+        if self._forest is not None:
             return potentials, Status.CONVERGED
         return match_marginals(family.engine("exact"), family.base, mean, start=potentials)[:2]
 
@@ -171,10 +174,10 @@ class Draws:
         """Return the potentials of clique marginals, with A = 0, or of effects if there is no junction forest."""
         model = self.model
         family = self.evidence.family
-        if self._separators is None:
+        if self._forest is None:
             return family.effects.full.potentials(np.nan_to_num(effects)) + family.base
         flat = np.log(np.maximum(marginals, _SMALLEST))
-        for clique, separator in enumerate(self._separators):
+        for clique, separator in enumerate(self._forest.separators):
             if separator:
                 start, stop = model.offsets[clique : clique + 2]
                 states = cells_within(model.cardinalities, separator, model.scopes[clique])
@@ -257,16 +260,68 @@ class Draws:
                 f"counts of the records exist only for variables that share a clique, got {names!r}; "
                 'ask for of="population".'
             )
+        tables = self._joint_apart(tuple(query), given)
+        return tables.reshape(self.shape[0], -1, *tables.shape[1:])
+
+    def _joint_apart(self, query: tuple[int, ...], given: Condition) -> FloatArray:
+        """Return joint marginals of variables that no clique holds, shape (kept draws, K_v for v in query).
+
+        All thinned draws are eliminated together (`bayesprivmrf.marginals.joint`): from the marginals of the cliques
+        between the asked variables where the model is decomposable, from the potentials of all cliques elsewhere.
+        """
+        model = self.model
         cards = model.cardinalities
-        scopes = model.scopes
-        each = (self.potentials(*at) for at in self.pairs(THINNED))
-        try:
-            tables = [
-                marginal_of(cards, scopes, potentials, query, given=given) for potentials in each
-            ]
-        except ImpossibleError:
-            raise given_error(model.domain, given, "draws of this posterior") from None
-        return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
+        kept = self.thinned(THINNED)
+        if self._forest is None:
+            parents = dict.fromkeys(range(len(model.scopes)), -1)
+        else:
+            parents = between(model.scopes, self._forest.parents, [*query, *given])
+        plan = Elimination.of(cards, [model.scopes[clique] for clique in parents], query)
+        names = tuple(model.domain.variables[v] for v in query)
+        remedy = (
+            "ask for fewer variables at a time, or condition on states of some of them with `given`"
+        )
+        plan.require_memory(f"joint tables of {names!r}, which no clique holds", remedy)
+        pairs = [(chain, draw) for chain in range(self.shape[0]) for draw in kept]
+        part = plan.part(len(pairs))
+        found = []
+        for start in range(0, len(pairs), part):
+            chains, draws = np.array(pairs[start : start + part]).T
+            factors = self._factors(chains, draws, parents)
+            found.append(plan.joint(restricted(factors, cards, given)))
+        tables = np.concatenate(found)
+        if not np.isfinite(tables).all():
+            raise given_error(model.domain, given, "draws of this posterior")
+        return tables
+
+    def _factors(
+        self, chains: IntArray, draws: IntArray, parents: Mapping[int, int]
+    ) -> list[Factor]:
+        """Return factors of the distribution in some draws, over the cliques that `parents` names."""
+        model = self.model
+        is_impossible = np.isneginf(self.evidence.family.base)
+        if self._forest is None:
+            effects = np.nan_to_num(self.finished.effects[chains, draws])
+            flat = self.evidence.family.effects.full.potentials(effects)
+            flat = np.where(is_impossible, -np.inf, flat + self.evidence.family.base)
+        else:
+            flat = np.where(is_impossible, 0.0, self.finished.marginals[chains, draws])
+        tables = {}
+        for clique in parents:
+            start, stop = model.offsets[clique : clique + 2]
+            tables[clique] = flat[:, start:stop].reshape(len(flat), *model.shapes[clique])
+        if self._forest is not None:
+            return conditional_factors(model.scopes, tables, parents)
+        # the largest potential of each table is 0, so that no exponential overflows
+        return [
+            Factor(scope=model.scopes[clique], values=np.exp(table - _largest(table)))
+            for clique, table in tables.items()
+        ]
+
+
+def _largest(tables: FloatArray) -> FloatArray:
+    """Return the largest entry of each draw's table, for broadcasting."""
+    return tables.max(axis=tuple(range(1, tables.ndim)), keepdims=True)
 
 
 def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:

@@ -10,28 +10,27 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
+from bayesprivmrf.cards import SIMULATED, fit_headline, stated
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.asked import asked_of, coverage
+from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import (
     function_marks,
-    model_assumptions,
     variable_marks,
 )
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.limits import Bounds, ChainFunction
+from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.posterior.formulation import Formulation, Source
 from bayesprivmrf.inference.posterior.results import quantities
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
 from bayesprivmrf.inference.posterior.results.predictive import predictive_check
 from bayesprivmrf.inference.posterior.results.quantities import PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import FitRecord, save_posterior
+from bayesprivmrf.inference.result import Result
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.domain import Given, Label, Variable, conditions
-from bayesprivmrf.model.tables import labelled
-from bayesprivmrf.queries import Query
+from bayesprivmrf.model.domain import Condition, Given, Label, Variable
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Posterior(Card):
+class Posterior(Result):
     r"""Posterior of a Markov random field given its releases, as `LatentCounts.fit` returns it.
 
     Answers are about the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"`` is
@@ -100,9 +99,8 @@ class Posterior(Card):
         return tuple(self.stats.get("problems", ()))
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        """Assumptions on which all answers rest, one sentence each, in a fixed order."""
-        return model_assumptions(self.specification, self._evidence.of_records)
+    def _assumed(self) -> tuple[str, ...]:
+        return self._evidence.of_records
 
     @cached_property
     def pymc_model(self) -> pm.Model:
@@ -142,94 +140,21 @@ class Posterior(Card):
         mean = self._draws.finished.marginals.mean(axis=(0, 1))
         return self.specification.tables(self._evidence.specification.on_interactions(mean))
 
-    def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
-    ) -> xr.DataArray:
-        """Return the posterior mean of the joint marginal of any variables, or of a conditional distribution.
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
+        return self._draws.joint(query, given).mean(axis=(0, 1))
 
-        If no clique contains all variables, inference in each draw is needed, and the mean is over about 1,000 draws.
-
-        Parameters
-        ----------
-        variables
-            One or more declared variables.
-        given
-            A state or a set of states of each of some other variables, as for `interval`.
-
-        Returns
-        -------
-        xarray.DataArray
-            Probabilities, with the variables as dims and the states as coords.
-
-        Raises
-        ------
-        ModelError
-            A variable is unknown or repeated, or the given states are impossible.
-        """
-        names, query = self.specification.positions_of(variables)
-        condition = conditions(self.specification.domain, given, query)
-        mean = self._draws.joint(query, condition).mean(axis=(0, 1))
-        return marked(
-            labelled(self.specification.domain, names, mean, "probability"), self.is_simulated
-        )
-
-    def interval(
-        self,
-        variables: Variable | Sequence[Variable] | Query,
-        prob: float = 0.9,
-        *,
-        of: Literal["population", "records"] = "population",
-        given: Given | None = None,
-    ) -> pd.DataFrame:
-        """Return credible intervals of a joint marginal, of a conditional distribution, or of the answers to a query.
-
-        Tails are equal, except near 0 and 1, where a limit may be 0 or 1 itself (`bayesprivmrf.inference.limits`).
-
-        Parameters
-        ----------
-        variables
-            One or more declared variables, or a query (`bayesprivmrf.queries`), measured or not, such as
-            ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
-        prob
-            Posterior probability of each interval, between 0 and 1.
-        of
-            ``"population"`` for the probability of each joint state, or ``"records"`` for the number of records with
-            it, which requires variables that share a clique. Limits of numbers of records are whole; the estimate is
-            a mean. For a query: its average per record of the population, or its answers on the records.
-        given
-            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``. A
-            set means that the variable is in one of these states. Probabilities are then conditional on them, and
-            numbers of records become shares of the records with these states. Queries do not support it.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Columns `estimate` (posterior mean), `lower`, `upper`, `status` and `note`. There is a row for each joint
-            state, in C order of the variables as given, or for each answer of a query. The status is a `RowStatus`:
-            ``"model"`` if the row rests on an assumption that no measurement checks, which the note names, and
-            ``"prior"`` if a stronger prior would move the estimate by about a standard deviation. A variable with the
-            name of a column gets an underscore.
-
-        Raises
-        ------
-        ModelError
-            A variable is unknown or repeated, the given states are impossible or (for records) no record has them in
-            some draw, or (for records) no clique contains all variables.
-        ArgumentError
-            `given` was combined with a query.
-        """
-        beside = ", and `quantity` any function of a draw"
-        asked = asked_of(self._evidence, variables, prob, of, given, beside=beside)
+    def _limits(self, asked: Asked) -> Limits:
+        """Return quantiles of the draws; rows are marked if a stronger prior would move them by about a deviation."""
         has_sums_alone = self.specification.is_restricted and self._formulation.name == "log-linear"
         if asked.of == "records" and has_sums_alone:
             raise ModelError(
                 "`of='records'` needs the counts of each table, and with tied potentials this posterior has only "
                 "sums of tables; ask for of='population', or fit LatentCounts(formulation='exact')."
             )
-        return quantities.intervals_of(self._draws, asked)
+        return quantities.limits_of(self._draws, asked.on(self._evidence.specification))
 
-    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        return quantities.chain_bounds(self._draws, asked, prob)
+    def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
+        return quantities.chain_limits(self._draws, asked, prob)
 
     def probability(
         self, states: Mapping[Variable, Label], prob: float = 0.9, *, given: Given | None = None
@@ -386,15 +311,8 @@ class Posterior(Card):
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
         return list(self._draws.synthetic(number, size, generator(rng)))
 
-    def sample(
-        self,
-        size: int,
-        *,
-        rng: int | np.random.Generator,
-        method: Literal["independent", "balanced"] = "independent",
-    ) -> pd.DataFrame:
-        """Draw records from `solution`, the posterior mean; for intervals draw data sets with `synthetic` instead."""
-        return self.solution.sample(size, rng=rng, method=method)
+    def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
+        return self.solution._codes(size, generator, is_balanced)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior and its releases to one netCDF file, replacing an existing file.

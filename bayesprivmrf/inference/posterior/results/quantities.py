@@ -3,7 +3,7 @@ r"""Answers from posterior draws: credible intervals of joint states, queries an
 **Estimates.** The estimate of an interval is the mean over the draws whose quantiles are its limits. It is therefore
 the number that `Posterior.marginal` gives for the same variables. For counts of the records it is the mean of the
 latent counts, each rounded to whole records. A function of a chain is taken at the mean of what it depends on
-(`chain_bounds`).
+(`chain_limits`).
 
 **Rows that the prior decides.** Raise the prior of one part of the model, the rows of a clique or one effect, to the
 power λ. At λ = 1, to first order in log λ, the posterior mean of a quantity q moves by cov(q, log prior). In
@@ -42,9 +42,9 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.inference.asked import Asked, coverage
-from bayesprivmrf.inference.criticism.assumptions import variable_marks
+from bayesprivmrf.inference.criticism.assumptions import asked_marks, variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
-from bayesprivmrf.inference.limits import Bounds, ChainFunction, Ends, limits_of_draws
+from bayesprivmrf.inference.limits import ChainFunction, Ends, Limits, limits_of_draws
 from bayesprivmrf.inference.posterior.noisy_tables import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
@@ -64,9 +64,6 @@ LARGEST_SENSITIVITY = 1.0
 _SHOWN_ROWS = 60
 # range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
-
-type Limits = tuple[FloatArray, FloatArray, FloatArray]
-"""Estimate, and lower and upper limit."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -216,16 +213,19 @@ def interval_of_draws(
     draws: FloatArray, prob: float, ends: Ends = _NO_ENDS, *, is_whole: bool = False
 ) -> Limits:
     """Return the mean over the first two axes, and the limits of `limits_of_draws`."""
-    return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)
+    lower, upper = limits_of_draws(draws, prob, ends, is_whole=is_whole)
+    return Limits(draws.mean(axis=(0, 1)), lower, upper)
 
 
-def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
-    """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
+def limits_of(draws: Draws, asked: Asked) -> Limits:
+    """Return limits of joint states or of the answers to a query."""
     evidence = draws.evidence
     bound = asked.bound
     is_of_records = asked.of == "records"
     if bound is None:
         drawn = draws.joint(asked.variables, asked.given, of_records=is_of_records)
+    elif asked.apart:
+        drawn = _answers_apart(draws, asked)
     elif is_of_records:
         drawn = np.rint(bound.answers(draws.finished.counts))
         if (bound.matrix.data >= 0).all():
@@ -248,7 +248,31 @@ def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
     elif is_whole:
         least, most = (np.multiply(end, evidence.total) for end in (least, most))
     limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
-    return _framed(draws, drawn, limits, asked.index, asked.marks)
+    marks = (prior_mark(draws, drawn), *asked_marks(evidence, asked))
+    return limits._replace(marks=marks, status=draws.status)
+
+
+def _answers_apart(draws: Draws, asked: Asked) -> FloatArray:
+    """Return draws of the answers per record to a query with scopes that no clique holds, shape (chain, draw, rows).
+
+    Raises
+    ------
+    ModelError
+        Answers on the records were asked for; the latent counts are those of the cliques.
+    """
+    bound = asked.bound
+    assert bound is not None  # a question about variables has its own path
+    found: Any = 0.0
+    for block, scope in zip(bound.blocks, bound.positions, strict=True):
+        # scopes that a clique holds are taken at the same thinned draws
+        joint = draws.joint(scope, of_records=asked.of == "records")
+        if parent(draws.model.scopes, scope) is not None:
+            joint = joint[:, draws.thinned(THINNED)]
+        cells = joint.reshape(*joint.shape[:2], -1)
+        found = found + (block @ cells.reshape(-1, cells.shape[-1]).T).T.reshape(
+            *cells.shape[:2], -1
+        )
+    return found
 
 
 def probability_of(
@@ -286,7 +310,16 @@ def quantity_of(
         index = pd.Index(["value"])
     if len(names) > 1:
         index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
-    frame = _framed(draws, drawn.values, interval_of_draws(drawn.values, prob, ends), index, marks)
+    limits = interval_of_draws(drawn.values, prob, ends)
+    frame = interval_frame(
+        limits.estimates,
+        limits.lower,
+        limits.upper,
+        index,
+        status=draws.status,
+        marks=[prior_mark(draws, drawn.values), *marks],
+        is_simulated=draws.evidence.is_simulated,
+    )
     middle = that_rounds(drawn.mean(("chain", "draw")))
     lower, upper = (
         middle.copy(data=frame[name].to_numpy().reshape(middle.shape))
@@ -295,7 +328,7 @@ def quantity_of(
     return Quantity(draws=drawn, estimate=middle, lower=lower, upper=upper, prob=prob, frame=frame)
 
 
-def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
+def chain_limits(draws: Draws, asked: ChainFunction, prob: float) -> Limits:
     """Return a function of a Markov chain at its posterior mean, with limits from the quantiles of its draws.
 
     The mean is over the draws of the part, such as a step's matrix. It is thus the estimate of `Posterior.interval`
@@ -306,15 +339,7 @@ def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
     drawn = asked.function(parts)
     center = parts.mean(axis=(0, 1))
     lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
-    return Bounds(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
-
-
-def _framed(
-    draws: Draws, drawn: FloatArray, limits: Limits, index: pd.Index, marks: Sequence[Mark]
-) -> pd.DataFrame:
-    """Return the interval frame of drawn numbers, with the mark of those that the prior decides."""
-    facts: dict[str, Any] = {"status": draws.status, "is_simulated": draws.evidence.is_simulated}
-    return interval_frame(*limits, index, marks=[prior_mark(draws, drawn), *marks], **facts)
+    return Limits(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
 
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
@@ -395,7 +420,7 @@ def summary_of(
             of = "".join(
                 f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True)
             )
-            own = [float(number[cell]) for number in numbers]
+            own = [float(number[cell]) for number in numbers[:3]]
             found[f"{name}{of}"] = dict(zip(("estimate", "lower", "upper"), own, strict=True))
     shown = (
         "concentration",
@@ -440,7 +465,7 @@ def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
             largest = np.abs(table).max(axis=tuple(range(1, table.ndim)))
             for place in [k for k, pair in enumerate(pairs) if set(pair) <= set(subset)]:
                 own[:, place] = np.maximum(own[:, place], largest)
-    estimate, lower, upper = interval_of_draws(strength, prob)
+    estimate, lower, upper = interval_of_draws(strength, prob)[:3]
     names = [tuple(model.domain.variables[v] for v in pair) for pair in pairs]
     frame = pd.DataFrame(
         {
