@@ -124,7 +124,7 @@ def between(
     Examples
     --------
     >>> between([(0, 1), (1, 2), (2, 3)], [-1, 0, 1], [1])
-    {2: -1}
+    {0: -1}
     """
     wanted = set(asked)
     kept = dict(enumerate(parents))
