@@ -18,6 +18,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.files import Json
 from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
@@ -107,7 +108,7 @@ class PerturbationConstants:
         """Standard deviation of the noise, in units of the score."""
         return self.noise.standard_deviation * self.step
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the constants as plain values that JSON can hold."""
         names = (
             "calibration",
@@ -118,7 +119,7 @@ class PerturbationConstants:
             "pull",
             "sensitivity",
         )
-        return {name: getattr(self, name) for name in names} | {"noise": self.noise.as_dict()}
+        return {**{name: getattr(self, name) for name in names}, "noise": self.noise.as_dict()}
 
 
 def lattice_coupling(coupling: Any, step: float) -> Any:

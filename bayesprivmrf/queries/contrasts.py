@@ -18,6 +18,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require, truth, whole_number
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, Monomials
 from bayesprivmrf.model.domain import require_fit
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -76,7 +77,7 @@ class ParityQuery(Query):
 
     kind = "parities"
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         if self.least > 1:
             least = {"least": self.least}
         else:

@@ -17,6 +17,7 @@ from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_number
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError, warn_caller
 from bayesprivmrf.escapes import printable
+from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import labels_version
@@ -82,7 +83,7 @@ class Provenance:
             "write the name of a class",
         )
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             "mechanism": self.mechanism,
             "settings": plain(dict(self.settings)),
@@ -179,7 +180,7 @@ class Released(Card):
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence()
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Json]:
         """Return the content of the release as JSON values, without its provenance.
 
         The default is the content of the file, with the array, if there is one, as ``"array"``.
@@ -251,7 +252,7 @@ class Released(Card):
         """Return the largest number of entries in the array; by default all clique tables and all couplings."""
         return model.size + 2 * sum(model.cardinalities) ** 2
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         raise NotImplementedError
 
     def _array(self) -> np.ndarray:

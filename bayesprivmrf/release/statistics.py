@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.noise.base import pooled_total
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
@@ -454,7 +455,7 @@ class NoisyStatistics(Released):
     def _most_numbers(cls, model: ModelSpecification) -> int:
         return model.size
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return statistics_content(self)
 
     def _array(self) -> np.ndarray:
