@@ -330,7 +330,8 @@ def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
             side = "left"
         else:
             side = "right"
-        style = {"ha": side, "va": ("bottom" if y > 0 else "top") if is_upright else "center"}
+        edge = "bottom" if y > 0 else "top"
+        style = {"ha": side, "va": edge if is_upright else "center"}
     panel.text(_OUTSIDE * x, _OUTSIDE * y, name, fontsize=SMALL, **style)
 
 

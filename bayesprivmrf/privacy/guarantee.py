@@ -13,7 +13,6 @@ from typing import Any, Literal
 from bayesprivmrf.checks import instance_of, positive_finite, probability, require, truth
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.escapes import printable
-from bayesprivmrf.files import Json
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
 
@@ -254,7 +253,7 @@ class PrivacyGuarantee:
             "the guarantee is for data inside the declared domain."
         )
 
-    def as_dict(self) -> dict[str, Json]:
+    def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is its inverse."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {"form": self.form, **values, "adjacency": self.adjacency.value}

@@ -18,7 +18,6 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.files import Json
 from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
@@ -108,7 +107,7 @@ class PerturbationConstants:
         """Standard deviation of the noise, in units of the score."""
         return self.noise.standard_deviation * self.step
 
-    def as_dict(self) -> dict[str, Json]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the constants as plain values that JSON can hold."""
         names = (
             "calibration",

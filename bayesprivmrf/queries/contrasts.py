@@ -62,7 +62,8 @@ def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     >>> parities(2).bind(network).labels
     ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
     """
-    order, least = whole_number("order", order, 1), whole_number("least", least, 1, order)
+    order = whole_number("order", order, 1)
+    least = whole_number("least", least, 1, order)
     return ParityQuery(order=order, with_empty=truth("with_empty", with_empty), least=least)
 
 

@@ -23,7 +23,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import labels_version
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
-from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
+from bayesprivmrf.release.file import LARGEST_ARRAY, packed, require_writable, unpacked, write_file
 
 # Largest number of answers beside a learned model whose noise is compared with the promise when a file is read
 _MOST_ANSWERS = 500
@@ -180,7 +180,7 @@ class Released(Card):
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
         return guarantee.sentence()
 
-    def summary(self) -> dict[str, Json]:
+    def summary(self) -> dict[str, Any]:
         """Return the content of the release as JSON values, without its provenance.
 
         The default is the content of the file, with the array, if there is one, as ``"array"``.
@@ -289,7 +289,7 @@ class Released(Card):
 RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 
 
-def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
+def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST_ARRAY) -> Any:
     """Read a release from a file that `save` wrote: noisy tables, a network's estimate, or a learned model.
 
     Names and labels are restored as they were declared if they are text, numbers, booleans, dates, times, time spans,
@@ -372,7 +372,7 @@ def read_release(whole: bytes) -> Any:
     ReleaseFileError
         The bytes are not a readable release, or its promise is false.
     """
-    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST_ARRAY))
     _warning_unless_false(found)
     return found
 

@@ -299,7 +299,7 @@ class PersonRows:
         return cls(at_most=most, is_weighed="grid" in settings)
 
     @staticmethod
-    def content(rows: PersonRows | None, settings: Mapping[str, Any]) -> dict[str, Json]:
+    def content(rows: PersonRows | None, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Return the entry for a file; it is empty if the settings imply the rule, as in files of older versions."""
         if rows == PersonRows.of_settings(settings):
             return {}

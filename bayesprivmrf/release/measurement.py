@@ -481,7 +481,9 @@ def statistics_content(release: Any) -> dict[str, Json]:
     return content
 
 
-def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) -> dict[str, Any]:
+def restored_arguments(
+    content: Fields, array: np.ndarray, provenance: Provenance
+) -> dict[str, Any]:
     """Return the arguments of the release that `statistics_content` described."""
     domain = restored_domain(content)
     model = restored_model(content, domain, cliques_declared=content.truth("cliques_declared"))

@@ -33,7 +33,7 @@ from bayesprivmrf.release.measurement import (
     measured_on,
     measurements_of_cliques,
     require_same_rows,
-    restored_fields,
+    restored_arguments,
     stacked,
     statistics_content,
     total_estimates,
@@ -463,7 +463,7 @@ class NoisyStatistics(Released):
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
-        return cls(**restored_fields(content, array, stamp["provenance"]), **stamp)
+        return cls(**restored_arguments(content, array, stamp["provenance"]), **stamp)
 
 
 RELEASE_KINDS.add(MEASUREMENTS, NoisyStatistics)

@@ -90,11 +90,11 @@ class SimulationCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row for the maximum pseudo-likelihood, one for each private estimator and epsilon."""
-        from bayesprivmrf.chains.heat_bath import Schedule, simulate
+        from bayesprivmrf.chains.heat_bath import ChainSchedule, simulate
 
         network = network_of(self.source)
         rng = generator_of(self)
-        schedule = Schedule(
+        schedule = ChainSchedule(
             chains=self.repetitions, sweeps=1, burn_in=self.burn_in, moves=self.source.moves
         )
         result = simulate(network.coupling, self.beta, self.repetitions, rng, schedule)
