@@ -18,12 +18,15 @@ import io
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, warn_caller
+
+# A value as a JSON file holds it
+type Json = bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None
 
 # Remedies of failed writes, by the number of the system's error
 _REMEDIES = {

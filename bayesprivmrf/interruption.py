@@ -33,6 +33,7 @@ from bayesprivmrf.errors import (
     PrivacyError,
     warn_caller,
 )
+from bayesprivmrf.files import Json
 
 # Name of a detail of interrupted releases: the type of the exception
 INTERRUPTED_BY = "interrupted_by"
@@ -82,7 +83,7 @@ def interrupted_by() -> str | None:
     return next(iter(_HEARD.get() or ()), None)
 
 
-def stopped_details() -> dict[str, Any]:
+def stopped_details() -> dict[str, Json]:
     """Return the status and the cause as details of an interrupted release; nothing for any other release."""
     name = interrupted_by()
     if name is None:

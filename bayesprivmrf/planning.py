@@ -113,7 +113,7 @@ def checked_total(total: Any) -> float:
     return guess
 
 
-def possible_cells(specification: ModelSpecification) -> np.ndarray:
+def _possible_cells(specification: ModelSpecification) -> np.ndarray:
     """Return the number of cells of each measured table that may occur, shape (tables,)."""
     offsets = np.asarray(specification.offsets)
     if specification.possible is None:
@@ -155,7 +155,7 @@ def noise_preview(
     """
     import pandas as pd
 
-    cells = possible_cells(specification)
+    cells = _possible_cells(specification)
     deviations = np.array([law.standard_deviation for law in noise], dtype=float)
     frame = pd.DataFrame(
         {"clique": pd.Series(list(specification.cliques), dtype=object), "cells": cells}
@@ -174,7 +174,7 @@ def drowned_tables(
     specification: ModelSpecification, noise: Sequence[NoiseDistribution], total: float
 ) -> tuple[tuple[object, ...], ...]:
     """Return the cliques whose noise has a standard deviation above an even cell at this number of records."""
-    cells = possible_cells(specification)
+    cells = _possible_cells(specification)
     return tuple(
         clique
         for clique, states, law in zip(specification.cliques, cells, noise, strict=True)

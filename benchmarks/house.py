@@ -20,8 +20,8 @@ How things are counted:
   folders) import one another in one order.
 - A name that two modules give is a class, function, type or constant of both, without leading underscore. It is not
   counted if one is made from the other, nor if both are type aliases with one text.
-- A constant is a name in capitals that a module assigns. Its comment stands on the same line or alone on the line
-  above, or a text stands below it.
+- A constant is a name in capitals that a module assigns. Its comment stands on the same line, alone on the line above
+  it or above the constants that it follows without a blank line, or a text stands below it.
 - A public name is an entry of the lists on the reference page.
 """
 
@@ -190,14 +190,18 @@ def uncommented_constants(file: File) -> Iterator[Any]:
     lines = file.text.splitlines()
     tokens = tokenize.generate_tokens(io.StringIO(file.text).readline)
     commented = {each.start[0] for each in tokens if each.type == tokenize.COMMENT}
+    told = set()  # last lines of constants with a comment
     for node, below in pairwise([*file.tree.body, None]):
         is_constant = any(re.fullmatch(r"_*[A-Z][A-Z0-9_]*", name) for name in assigned(node))
         is_told = (
             bool(commented & lines_of(node))
             or lines[node.lineno - 2].lstrip().startswith("#")
             or (isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant))
+            or node.lineno - 1 in told
         )
-        if is_constant and not is_told:
+        if is_constant and is_told:
+            told.add(node.end_lineno)
+        elif is_constant:
             yield node
 
 

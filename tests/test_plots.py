@@ -332,6 +332,26 @@ def test_many_tables_make_a_grid_that_a_screen_can_hold():
     assert len({round(panel.get_position().x0, 3) for panel in figure.axes}) == 4
 
 
+def test_a_table_of_too_many_cells_for_names_is_drawn_without_them():
+    cells = {"a": ["0", "1"], "b": [str(code) for code in range(40)]}
+    network = bpm.declare(states=cells, cliques=[("a", "b")])
+    counts = np.random.default_rng(3).normal(50.0, 2.0, size=(2, 50, 2, 40))
+    drawn = {"counts[a,b]": (("chain", "draw", "a", "b"), counts)}
+    noisy = {"noisy_counts[a,b]": (("chain", "draw", "a", "b"), counts)}
+    released = {"noisy_counts[a,b]": (("a", "b"), counts[0, 0])}
+    tree = xr.DataTree.from_dict(
+        {
+            "posterior": xr.Dataset(drawn, coords=cells),
+            "posterior_predictive": xr.Dataset(noisy, coords=cells),
+            "observed_data": xr.Dataset(released, coords=cells),
+        }
+    )
+    specification = ModelSpecification.from_pgmpy(network)
+    (panel,) = noisy_against_posterior(SimpleNamespace(tree=tree, specification=specification)).axes
+    assert panel.get_xlabel() == "cells in C order"
+    assert len(panel.get_xticks()) == 0
+
+
 def test_short_intervals_are_not_hidden_by_their_points():
     def short(seed, length):
         def own(variables, prob):

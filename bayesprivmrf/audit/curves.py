@@ -25,6 +25,22 @@ _DECIMALS = 11
 _EXACT_PRODUCTS = 2**22
 # Number of grid points over the whole range of the losses.
 _GRID = 2**18
+# The same for grids of equal steps, whose equal sums need not be searched for.
+_LARGEST_EVEN = 2**26
+# Probability of each tail of such a sum that is cut off.
+_CUT = 1e-30
+# Relative rounding error of a sum of probabilities.
+_SUM_ERROR = 1e-12
+# Largest difference of counts: no data set has as many records.
+_MOST_RECORDS = 10**12
+# Log probability up to which the support of noise is doubled, and below which probabilities, and with them their
+# losses, vanish in double precision.
+_LOG_NEGLIGIBLE = math.log(1e-18)
+_LOG_VANISHING = -700.0
+# Farthest end of the support, a standard deviation of about 10^5 records.
+_FARTHEST = 2**23
+# Error of an epsilon that is found by a root, nats.
+_CLOSE = 1e-14
 
 type Atoms = tuple[FloatArray, FloatArray]
 
@@ -66,7 +82,7 @@ class PrivacyLoss:
         order = raising[np.argsort(self.losses[raising])[::-1]]
         losses = self.losses[order]
         weights = self.probabilities[order]
-        within = np.cumsum(weights) > delta * (1 + 1e-12)  # for the rounding of the sum
+        within = np.cumsum(weights) > delta * (1 + _SUM_ERROR)
         if not within.any():
             return 0.0
         # log(P(L >= l) - delta) and log Q(L >= l) at each loss l, largest first
@@ -119,7 +135,7 @@ def privacy_loss(laws: Sequence[NoiseDistribution], shifts: Sequence[int]) -> Pr
 
 def checked_shift(name: str, shift: Any) -> int:
     """Return a difference of counts, after a check that it is a whole number of at most 10^12 records in size."""
-    return whole_number(name, shift, -(10**12), 10**12)  # no data set has as many records
+    return whole_number(name, shift, -_MOST_RECORDS, _MOST_RECORDS)
 
 
 def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
@@ -166,16 +182,13 @@ def support_of(law: NoiseDistribution) -> IntArray:
             f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon."
         )
     reach = 1
-    while float(law.log_density(reach)) > math.log(1e-18):
+    while float(law.log_density(reach)) > _LOG_NEGLIGIBLE:
         reach *= 2
     deviation = f"{law.standard_deviation:.3g}"
-    require(
-        reach <= 2**23, "laws", "have a standard deviation of at most about 10^5 records", deviation
-    )
+    must = "have a standard deviation of at most about 10^5 records"
+    require(reach <= _FARTHEST, "laws", must, deviation)
     k = np.arange(-reach, reach + 1)
-    return k[
-        law.log_density(k) > -700.0
-    ]  # beyond it probabilities vanish, and their losses with them
+    return k[law.log_density(k) > _LOG_VANISHING]
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
@@ -196,13 +209,11 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
         # a sum of losses on grids of one step is a convolution of their weights
         for place, (least, other, known) in enumerate(even):
             rows = known.size + weights.size
-            # larger products than elsewhere, because equal sums need not be searched for
-            if abs(step - other) * rows <= close and known.size * weights.size <= 2**26:
+            if abs(step - other) * rows <= close and known.size * weights.size <= _LARGEST_EVEN:
                 sums = np.convolve(known, weights)
                 # without tails of negligible probability on either side
-                first, rest = (
-                    int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (sums, sums[::-1])
-                )
+                first = int(np.searchsorted(np.cumsum(sums), _CUT))
+                rest = int(np.searchsorted(np.cumsum(sums[::-1]), _CUT))
                 last = sums.size - rest
                 even[place] = (least + float(losses[0]) + other * first, other, sums[first:last])
                 break
@@ -282,4 +293,4 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     most = 1.0
     while excess(most) > 0:
         most *= 2
-    return float(brentq(excess, 0.0, most, xtol=1e-14))  # type: ignore[arg-type]
+    return float(brentq(excess, 0.0, most, xtol=_CLOSE))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 # Deltas that are tested by default; arbitrary: 0 for a pure guarantee, and some for events of moderate probability.
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
 # Largest number of thresholds that are tried; arbitrary: more thresholds cost time, but no confidence.
-THRESHOLDS = 400
+_THRESHOLDS = 400
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -171,8 +171,8 @@ def audit(
     chosen = [s[:half] for s in samples]
     tested = [s[half:] for s in samples]
     thresholds = np.unique(np.concatenate(chosen))
-    if thresholds.size > THRESHOLDS:
-        thresholds = np.unique(np.quantile(np.concatenate(chosen), np.linspace(0, 1, THRESHOLDS)))
+    if thresholds.size > _THRESHOLDS:
+        thresholds = np.unique(np.quantile(np.concatenate(chosen), np.linspace(0, 1, _THRESHOLDS)))
     first = tail_counts(chosen, thresholds)
     second = tail_counts(tested, thresholds)
     lower = []

@@ -29,6 +29,14 @@ from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 
 # Largest number of copies: it must fit into 64 bits.
 _MOST_COPIES = 1 << 62
+# Steps of a score ahead, a power of two, so that the division by them is exact; and the least lead.
+_STEPS = 1 << 20
+_TINY = 1e-300
+# Orders of the Rényi divergences; arbitrary: more of them could only bring the cost nearer to its supremum.
+_ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+# Relative rounding error of calibrations, and that of the difference of two log densities, nats a copy.
+_CALIBRATION_ERROR = 1e-6
+_DENSITY_ERROR = 1e-13
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +135,7 @@ class Choices:
         half = self.score_range / (2 * self.scale)
         ahead = (half if present else -half) - self.behind
         # whole scores, as in the mechanism; the number of steps is a power of two, so that the division is exact
-        steps = max(abs(half) + self.behind, 1e-300) / (1 << 20)
+        steps = max(abs(half) + self.behind, _TINY) / _STEPS
         lead = round(ahead / steps)
         chosen = source.choose(np.tile([lead, -lead], (size, 1)), 2 / steps)
         ratio = np.subtract(*self._log_chances())
@@ -211,11 +219,10 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee")
     parts = [(draw.copies, *draw.losses()) for draw in _checked(draws)]
     if guarantee.rho is not None:
-        # arbitrary orders: more of them could only bring the cost nearer to its supremum
         return max(
             sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts)
             / order
-            for order in (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+            for order in _ORDERS
         )
     if guarantee.delta == 0:
         return sum(copies * float(losses.max()) for copies, losses, _ in parts)
@@ -225,8 +232,8 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
 
 def exceeds(draws: Sequence[Draw], cost: float, promised: float) -> bool:
     """Return True if a cost is above a promised one by more than rounding."""
-    # a millionth for the rounding of calibrations; 1e-13 nats a copy for the difference of two log densities
-    return cost > promised * (1 + 1e-6) + 1e-13 * sum(draw.copies for draw in draws)
+    rounding = _DENSITY_ERROR * sum(draw.copies for draw in draws)
+    return cost > promised * (1 + _CALIBRATION_ERROR) + rounding
 
 
 def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> AuditResult:

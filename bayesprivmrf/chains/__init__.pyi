@@ -1,4 +1,4 @@
 from .gibbs import Chains, gibbs_draws, mixing_of
-from .heat_bath import Mixing, Moves, Schedule, simulate
+from .heat_bath import ChainSchedule, Mixing, Moves, simulate
 
-__all__ = ["Chains", "Mixing", "Moves", "Schedule", "gibbs_draws", "mixing_of", "simulate"]
+__all__ = ["ChainSchedule", "Chains", "Mixing", "Moves", "gibbs_draws", "mixing_of", "simulate"]

@@ -218,7 +218,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class ChainSchedule:
     """Chains of a simulation: how many (None for one a draw, within limits), how long, and by which moves."""
 
     chains: int | None = None
@@ -232,7 +232,7 @@ def simulate(
     beta: float,
     size: int,
     rng: int | np.random.Generator | None,
-    schedule: Schedule,
+    schedule: ChainSchedule,
 ) -> Simulation:
     """Draw configurations of the Ising model with a given coupling matrix.
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 from bayesprivmrf.escapes import printable
+from bayesprivmrf.files import Json
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -122,7 +123,7 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
     return target
 
 
-def promised(release: Any) -> dict[str, Any]:
+def promised(release: Any) -> dict[str, Json]:
     """Return a release's guarantee for JSON, with a flag for simulated releases."""
     return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 

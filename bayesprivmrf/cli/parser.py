@@ -23,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
 
 
-def at_least(least: int) -> Callable[[str], int]:
+def number_from(least: int) -> Callable[[str], int]:
     """Return a function that reads a whole number of at least `least` from an option."""
 
     def read(text: str) -> int:
@@ -150,12 +150,12 @@ def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
         help="leave out the posterior, so that the command takes seconds",
     )
     draws = "draws of each of the posterior's 2 chains, after at most 200 warm-up draws; 1000 by default"
-    add("--draws", type=at_least(1), default=1000, help=draws)
+    add("--draws", type=number_from(1), default=1000, help=draws)
     _add_shared(command, "--inference", "--adjacency")
     seed = (
         "seed of the split, the noise and the sampling; by default a random one, which is printed"
     )
-    add("--seed", type=at_least(0), help=seed)
+    add("--seed", type=number_from(0), help=seed)
     add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
     add("--force", action="store_true", help="write into a folder that is not empty")
 
@@ -191,16 +191,16 @@ def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     add("--learn", choices=("parameters", "structure"), help=goal)
     add(
         "--variables",
-        type=at_least(1),
+        type=number_from(1),
         metavar="P",
         help="number of variables; by default those of --model",
     )
     error = "largest accepted error of a coupling, in nats; for structure, the smallest coupling of an edge"
     add("--error", type=float, metavar="A", help=error)
     states = "number of states of a variable; by default the largest in --model, or 2"
-    add("--states", type=at_least(1), metavar="K", help=states)
+    add("--states", type=number_from(1), metavar="K", help=states)
     order = "largest number of variables in one interaction, 2 by default"
-    add("--order", type=at_least(1), metavar="T", help=order)
+    add("--order", type=number_from(1), metavar="T", help=order)
     width = (
         "bound on the sum of the absolute couplings and field of a variable, in nats, 1 by default"
     )
@@ -252,7 +252,9 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     add(
         "--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it"
     )
-    add("--total", type=at_least(0), metavar="N", help="their number of records, if it is public")
+    add(
+        "--total", type=number_from(0), metavar="N", help="their number of records, if it is public"
+    )
     method = "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     add("--method", choices=estimator_names(), help=method)
     _add_shared(command, "--inference")
@@ -270,10 +272,10 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     add("--given", action="append", default=[], metavar="VARIABLE=STATE", help=given)
     seed = "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
-    add("--seed", type=at_least(0), help=seed)
+    add("--seed", type=number_from(0), help=seed)
     draws = "draws of each chain of the posterior, 1000 by default; if given, after at most 200 warm-up draws"
-    add("--draws", type=at_least(1), help=draws)
-    add("--chains", type=at_least(1), help="number of chains of the posterior, 4 by default")
+    add("--draws", type=number_from(1), help=draws)
+    add("--chains", type=number_from(1), help="number of chains of the posterior, 4 by default")
 
 
 def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
@@ -293,7 +295,7 @@ def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
         help="TOML file that declares the mechanism's model; by default a chain of six variables",
     )
     runs = "number of noise draws, 20,000 by default; whole releases are made a fiftieth as often"
-    add("--runs", type=at_least(100), default=20_000, help=runs)
+    add("--runs", type=number_from(100), default=20_000, help=runs)
     confidence = "confidence of each bound, 0.9999 by default"
     add("--confidence", type=_probability, default=0.9999, metavar="P", help=confidence)
     _add_settings(command)

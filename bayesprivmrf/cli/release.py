@@ -31,6 +31,7 @@ from bayesprivmrf.cli.output import (
     show,
 )
 from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.solution import status_with_advice
@@ -291,7 +292,7 @@ def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, flo
     raise ArgumentError(f"the mechanism {name!r} {asked}; give it {instead}.")
 
 
-def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
+def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Json]:
     """Return the settings of ``--set NAME=VALUE``; a value that is not JSON is text."""
     free = [key for key in inspect.signature(kind).parameters if key not in _OWN_OPTIONS]
     found: dict[str, Any] = {}

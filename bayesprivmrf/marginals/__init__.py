@@ -32,7 +32,7 @@ from bayesprivmrf.marginals.layout import (
     Forecast,
     Layout,
     MarginalEngine,
-    require_memory,
+    require_inference_memory,
     whole_numbers,
 )
 from bayesprivmrf.marginals.lowering import forecast, plan
@@ -147,7 +147,7 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> tuple[MarginalEng
     from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
 
     expected = loopy_forecast(layout)
-    require_memory(expected, memory_limit)
+    require_inference_memory(expected, memory_limit)
     return LoopyEngine(layout), expected.memory_bytes
 
 

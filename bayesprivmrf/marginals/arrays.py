@@ -23,7 +23,12 @@ from functools import lru_cache
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals.layout import MEMORY_LIMIT, Layout, MarginalEngine, require_memory
+from bayesprivmrf.marginals.layout import (
+    MEMORY_LIMIT,
+    Layout,
+    MarginalEngine,
+    require_inference_memory,
+)
 from bayesprivmrf.marginals.planning import Bucket, BucketTree, array_forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray, expand, project
 
@@ -171,7 +176,7 @@ class ArrayEngine(MarginalEngine):
 def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
     """Return the exact engine in plain NumPy, whose conditional tables samplers use; the last few are kept."""
     tree = BucketTree.build(layout)
-    require_memory(array_forecast(tree), memory_limit)
+    require_inference_memory(array_forecast(tree), memory_limit)
     return ArrayEngine(tree)
 
 

@@ -28,7 +28,7 @@ from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,
     adjoint_right,
-    build,
+    build_product,
     matrix_product,
     spread,
     start,
@@ -177,8 +177,8 @@ def _collect_product(code, row, maps, work):
     m = code[row + AT.outer]
     k = code[row + AT.states]
     n = code[row + AT.inner]
-    build(work, code, row + AT.left, maps)
-    build(work, code, row + AT.right, maps)
+    build_product(work, code, row + AT.left, maps)
+    build_product(work, code, row + AT.right, maps)
     # the product, by the kernel for its shape
     lt = code[row + AT.left_turned]
     rt = code[row + AT.right_turned]

@@ -371,7 +371,7 @@ class Forecast:
     multiplications: int
 
 
-def require_memory(cost: Forecast, memory_limit: float) -> None:
+def require_inference_memory(cost: Forecast, memory_limit: float) -> None:
     """Raise an error if exact inference in a model would not fit in memory.
 
     Raises

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.layout import HOPELESS_CELLS, Forecast, Layout, require_memory
+from bayesprivmrf.marginals.layout import HOPELESS_CELLS, Forecast, Layout, require_inference_memory
 from bayesprivmrf.marginals.planning import (
     BucketTree,
     Group,
@@ -308,7 +308,7 @@ def plan(tree: BucketTree, memory_limit: float | None = None) -> tuple[list[Step
         memory, multiplications = memory_of_steps(tree, steps)
         cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
     if memory_limit is not None:
-        require_memory(cost, min(memory_limit, HOPELESS_CELLS))
+        require_inference_memory(cost, min(memory_limit, HOPELESS_CELLS))
     return steps, cost
 
 

@@ -44,7 +44,7 @@ def _sum(values):
 
 
 @njit(**OPTIONS)
-def build(work, code, group, maps):
+def build_product(work, code, group, maps):
     """Write the table of a group: the product of its items.
 
     Leading items of stride 0 and the items of stride 1 that follow them are multiplied by faster loops. The last loop

@@ -29,7 +29,10 @@ _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 # Keys of a variable's table
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
 # Limits of a file, so that a malicious file is refused within seconds; a declaration in Python has no limits
-_MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
+_MOST_STATES = 100_000
+_MOST_VARIABLES = 20_000
+# Size of numbers far below the largest float, so that differences and multiples are finite
+_LARGEST_NUMBER = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,12 +228,10 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     require_fit(is_count, f"`number` of the {what}", f"be from 2 to {_MOST_STATES:,}", number)
     limits = []
     for key in ("from", "to"):
-        # far below the largest float, so that differences and multiples are finite
-        is_number = _is_number(bins[key]) and abs(bins[key]) < 1e300
+        is_number = _is_number(bins[key]) and abs(bins[key]) < _LARGEST_NUMBER
         require_fit(is_number, f"`{key}` of the {what}", "be a finite number", bins[key])
-        limits.append(
-            Fraction(repr(bins[key]))
-        )  # exactly as the file writes it, so that 0.1 is a tenth
+        # exactly as the file writes it, so that 0.1 is a tenth
+        limits.append(Fraction(repr(bins[key])))
     start, stop = limits
     require_fit(
         start < stop, what, "have `from` below `to`", f"from {bins['from']!r} to {bins['to']!r}"

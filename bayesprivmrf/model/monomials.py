@@ -16,7 +16,7 @@ from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
 # Largest memory of the sets and the sums over them, bytes
-MEMORY_LIMIT = 4 * 2**30
+_MEMORY = 4 * 2**30
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -188,4 +188,4 @@ def _require_memory(size: int, order: int) -> None:
     what = f"the {size:,} monomials of order up to {order}"
     each = 400  # bytes: the tuple, its entry in the index of parents, a row of the arrays, a sum and its noise
     remedy = "take a smaller order, or declare the cliques that matter"
-    require_memory(what, size * each, remedy, MEMORY_LIMIT)
+    require_memory(what, size * each, remedy, _MEMORY)

@@ -15,6 +15,7 @@ from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, interval_frame
 from bayesprivmrf.network.estimate_law import EstimateLaw
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
@@ -345,12 +346,11 @@ class NetworkEstimate(Released):
             return self.format_version
         return FIELD_VERSION
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         field = self.network.field
-        if field is None:
-            entry = {}
-        else:
-            entry = {"field": {"strength": field.strength, "center": field.center}}
+        entry: dict[str, Json] = {}
+        if field is not None:
+            entry["field"] = {"strength": field.strength, "center": field.center}
         return entry | {
             "inverse_temperature": self.inverse_temperature,
             "bounds": None if self.bounds is None else list(self.bounds),

@@ -15,8 +15,8 @@ from scipy.sparse import csgraph
 from bayesprivmrf.chains.heat_bath import (
     BURN_IN,
     SWEEPS,
+    ChainSchedule,
     Moves,
-    Schedule,
     Simulation,
     simulate,
     unit_coupling,
@@ -414,11 +414,11 @@ class IsingNetwork:
         # the field is an added node, coupled to node i by h - beta o_i (o the offsets); flipping all n + 1 signs
         # changes no probability, so outcomes times that of the added node are distributed as if it were +1
         if self.field is None:
-            return simulate(self.coupling, beta, size, rng, Schedule(**settings))
+            return simulate(self.coupling, beta, size, rng, ChainSchedule(**settings))
         beta = finite("beta", beta)
         pull = (self.field.strength - beta * self.field.offsets(self.coupling))[:, None]
         added = sparse.csr_array(sparse.block_array([[beta * self.coupling, pull], [pull.T, None]]))
-        run = simulate(added, 1.0, size, rng, Schedule(**settings))
+        run = simulate(added, 1.0, size, rng, ChainSchedule(**settings))
         return Simulation(spins=run.spins[:, :-1] * run.spins[:, -1:], mixing=run.mixing)
 
     def sample(

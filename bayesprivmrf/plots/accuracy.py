@@ -11,7 +11,10 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.plots.style import (
     GRAY,
+    HAIRLINE,
+    MEDIUM,
     PAGE_WIDTH,
+    SMALL,
     look,
     new_figure,
     panels,
@@ -26,6 +29,36 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.model.tables import FloatArray
+
+# Panels, and entries of a legend, side by side at most
+_COLUMNS = 3
+# Inches: the largest side of a panel, the height of its errors with their labels, and that of the errors alone
+_WIDEST = 4.2
+_BELOW = 2.2
+_RESIDUALS = 1.4
+# Factors of the largest value that leave room around the points, and the least range where there is no error
+_ROOM = 1.1
+_ROOM_ABOVE = 1.05
+_ROOM_BELOW = 0.02
+_ZERO = 1e-12
+_TICKS = 5
+# Points of the cells; markers of means, and of single runs behind them
+_CELLS: Any = {"s": 16, "alpha": 0.6, "linewidths": 0}
+_MARKER = 6
+_REPEATED = 7
+# Inches: a figure of scores against epsilon
+_WIDE = 6.8
+# Ratio of two ends of the axis where there is one epsilon
+_DECADE = 10
+# Decades between neighboring methods where there is one epsilon, and where methods are compared with one
+_ASIDE_ALONE = 0.15
+_ASIDE = 0.03
+# Lines of methods without epsilon, and the place of their names beside the left end, points
+_DASHED = (0, (4, 3))
+_BESIDE = (4, 3)
+# Nats up to which differences are hardly more than the sampling error of the held-out records
+_SAMPLING_ERROR = 0.01
+_MARGINS: Any = {"x": 0.12, "y": 0.1}
 
 
 def edge_marginals(
@@ -82,23 +115,23 @@ def edge_marginals(
         must = "have the cliques of the reference, in the same order"
         require(is_like, what, must, "others", "fit both on one declared network")
         estimates[name] = estimate.marginals.flat
-    columns = min(len(estimates), 3)
+    columns = min(len(estimates), _COLUMNS)
     rows = math.ceil(len(estimates) / columns)
-    width = min(PAGE_WIDTH / columns, 4.2)
-    figure = new_figure(width * columns, rows * (width + 2.2))
+    width = min(PAGE_WIDTH / columns, _WIDEST)
+    figure = new_figure(width * columns, rows * (width + _BELOW))
     # the two panels of a method stand above each other
-    ratios = [width, 1.4] * rows
+    ratios = [width, _RESIDUALS] * rows
     grid = figure.subplots(
         2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios
     )
     upper = list(grid[::2].ravel())
     lower = list(grid[1::2].ravel())
     draw_cells(upper[: len(estimates)], truth, estimates)
-    limit = 1.1 * max(
-        1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values())
+    limit = _ROOM * max(
+        _ZERO, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values())
     )
     for number, (panel, estimate) in enumerate(zip(lower, estimates.values(), strict=False)):
-        panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
+        panel.axhline(0, color=GRAY, linewidth=HAIRLINE, zorder=1)
         _scatter(panel, truth, estimate - truth, number)
         panel.set_ylim(-limit, limit)
         tidy(panel)
@@ -115,23 +148,25 @@ def edge_marginals(
 
 def draw_cells(axes: Sequence[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
     """Draw each method's estimates against the truth, with the line of equality, on one square panel each."""
-    top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
+    top = _ROOM_ABOVE * max(
+        float(truth.max()), *(float(values.max()) for values in estimates.values())
+    )
     for number, (panel, name) in enumerate(zip(axes, estimates, strict=True)):
-        panel.plot([0, top], [0, top], color=GRAY, linewidth=0.8, zorder=1)
+        panel.plot([0, top], [0, top], color=GRAY, linewidth=HAIRLINE, zorder=1)
         _scatter(panel, truth, estimates[name], number)
         error = float(np.abs(estimates[name] - truth).mean())
-        panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=10, loc="left")
-        panel.set_xlim(-0.02 * top, top)
-        panel.set_ylim(-0.02 * top, top)
+        panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=MEDIUM, loc="left")
+        panel.set_xlim(-_ROOM_BELOW * top, top)
+        panel.set_ylim(-_ROOM_BELOW * top, top)
         panel.set_box_aspect(1)
         panel.set_xlabel("reference probability")
-        plain_ticks(panel, 5)
+        plain_ticks(panel, _TICKS)
         tidy(panel)
 
 
 def _scatter(panel: Any, across: FloatArray, up: FloatArray, number: int) -> None:
     """Draw the cells of one method, in the color and marker of its number."""
-    panel.scatter(across, up, s=16, alpha=0.6, linewidths=0, zorder=2, **look(number))
+    panel.scatter(across, up, zorder=2, **_CELLS, **look(number))
 
 
 def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
@@ -201,37 +236,38 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
         levels = levels[[reference]] * 0
     lines = scores[has_epsilon].groupby("method", sort=False)
     epsilons = sorted(scores["epsilon"].dropna().unique())
-    figure, (panel,) = panels(1, width=6.8)
+    figure, (panel,) = panels(1, width=_WIDE)
     # decades between neighboring methods, so that markers of nearly equal scores do not cover each other
     if len(epsilons) == 1:
-        step = 0.15
+        step = _ASIDE_ALONE
     elif reference is None:
         step = 0.0
     else:
-        step = 0.03
+        step = _ASIDE
     for number, (name, points) in enumerate(lines):
-        aside = 10 ** (step * (number - (len(lines) - 1) / 2))
+        aside = _DECADE ** (step * (number - (len(lines) - 1) / 2))
         means = points.groupby("epsilon")["score"].agg(["mean", "size"])
-        panel.plot(aside * means.index, means["mean"], markersize=6, label=name, **look(number))
+        panel.plot(
+            aside * means.index, means["mean"], markersize=_MARKER, label=name, **look(number)
+        )
         repeated = points[points["epsilon"].isin(means.index[means["size"] > 1])]
         place = aside * repeated["epsilon"], repeated["score"]
-        panel.scatter(*place, s=7, color=look(number)["color"], alpha=0.5)
+        panel.scatter(*place, s=_REPEATED, color=look(number)["color"], alpha=0.5)
     for name, level in levels.items():
-        panel.axhline(level, color=GRAY, linestyle=(0, (4, 3)), linewidth=1)
+        panel.axhline(level, color=GRAY, linestyle=_DASHED, linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GRAY, fontsize=9, **place)
+        panel.annotate(name, xy=(0, level), xytext=_BESIDE, color=GRAY, fontsize=SMALL, **place)
     panel.set_xscale("log")
     if len(epsilons) == 1:
-        panel.set_xlim(epsilons[0] / 10, epsilons[0] * 10)
+        panel.set_xlim(epsilons[0] / _DECADE, epsilons[0] * _DECADE)
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     panel.minorticks_off()
     panel.set_xlabel("ε of the release")
     panel.set_ylabel("held-out log-likelihood\n(nats per record)")
     if reference is not None:
-        # below 0.01 nats differences are hardly more than the sampling error of the held-out records
-        panel.set_yscale("symlog", linthresh=0.01, linscale=0.5)
+        panel.set_yscale("symlog", linthresh=_SAMPLING_ERROR, linscale=0.5)
         panel.set_ylabel(f"loss against {reference}\n(nats per record, lower is better)")
-    panel.margins(x=0.12, y=0.1)
-    figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=3)
+    panel.margins(**_MARGINS)
+    figure.legend(frameon=False, fontsize=SMALL, loc="outside upper left", ncols=_COLUMNS)
     tidy(panel)
     return figure

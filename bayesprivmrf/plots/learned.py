@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.checks import object_with, one_of, probability, require
-from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, look, new_figure
+from bayesprivmrf.plots.style import (
+    COLORS,
+    GRAY,
+    LETTER,
+    MEDIUM,
+    PAGE_WIDTH,
+    SMALL,
+    TINY,
+    look,
+    new_figure,
+)
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -23,6 +33,73 @@ if TYPE_CHECKING:
 
 # Variables whose names fit around the circle, legibly in a picture of 800 pixels
 _MOST_NAMES = 80
+# Variables whose names stand beside their nodes; more are written along the radius
+_MOST_BESIDE = 16
+# Inches: margin beyond the names, their length up to which a small figure has room, its width, the smallest radius,
+# and the height of a name above and below
+_MARGIN = 0.2
+_SHORT = 0.8
+_NARROW = 6.4
+_LEAST_RADIUS = 1.5
+_LINE = 0.3
+# Width of edges, points: of the weakest, and by how much the strongest is wider
+_THINNEST = 0.4
+_WIDER = 4.6
+_OPACITY = 0.8
+# Weights that are still legible beside each other, in a graph or in a matrix, and their places along the edges: most
+# diagonals cross at their centers
+_MOST_WEIGHTS = 20
+_ALONG = 0.35
+_NODE: Any = {"s": 40, "edgecolors": "black", "linewidths": 0.6, "zorder": 3}
+# Cosine up to which a node counts as near the top or the bottom, and the distance of a name from the center
+_UPRIGHT = 0.08
+_OUTSIDE = 1.05
+# Least range of colors, where all values are zero
+_LEAST_RANGE = 1e-12
+# Inches: the size of a matrix without entries, of an entry, beside it for the colors, and for its names
+_EMPTY = 2.4
+_ENTRY = 0.42
+_COLORBAR = 0.8
+_NAMES = 1.2
+# Weights of red, green and blue in the lightness of a color (ITU-R BT.601)
+_LIGHTNESS = np.array([0.3, 0.59, 0.11])
+# Largest number that is written with two decimals, and the size of such text in points
+_TWO_DECIMALS = 9.95
+_ENTRY_FONT = 7
+# Height of the color bar as a share of the matrix, and the width of its frame in points
+_SHRUNK = 0.8
+_FRAME = 0.6
+# Degrees of names that stand upright
+_UPWARD = 90
+# Share of the largest coupling below which a negative one gets no dash
+_FAINT = 0.05
+# Names along one side of a matrix, and of a table
+_MATRIX_NAMES = 40
+_TABLE_NAMES = 24
+# Points in an inch; dashes take a third of an entry, within limits in points
+_INCH = 72
+_DASH_SHARE = 3
+_DASH_LIMITS = (3.5, 8)
+_DASH_WIDTH = 1.2
+# Share of the darkest color from which on dashes are white
+_DARK = 0.6
+# Tables, in inches: beside the entries and their names, beside all tables, the least width for two side by side, a
+# state, the limits of a table's height, its width alone, its labels, and the least height of a figure
+_TABLE_BESIDE = 0.7
+_TABLES_BESIDE = 1.6
+_TWO_FROM = 1.5
+_STATE = 0.3
+_TABLE_LIMITS = (0.9, 3.4)
+_ONE_TABLE = 4.8
+_TABLE_LABELS = 0.6
+_LEAST_HEIGHT = 3.2
+_PADS = {"w_pad": 0.12, "h_pad": 0.08}
+# Doublings from which on an entry has the full color, eight times as often, and from which on the red shows
+_FULL = 3
+_RED = 0.3
+_BAR_ASPECT = 30
+# Letters between the names of two columns
+_BETWEEN = 1.5
 # Meaning of the weights of a graph's edges
 MEANING = {
     "coupling": "coupling",
@@ -123,20 +200,20 @@ def learned_graph(
         colors += [look(number)["color"] if is_community else "black"] * len(group)
     names = {v: f"{v}*" if "merged" in graph.nodes[v] else str(v) for v in graph}
     is_named = len(graph) <= _MOST_NAMES
-    is_radial = len(graph) > 16
+    is_radial = len(graph) > _MOST_BESIDE
     # inches: a margin for the names around the circle
     if is_named:
-        letters = 9 * LETTER * max(map(len, names.values()), default=0) + 0.2
+        letters = SMALL * LETTER * max(map(len, names.values()), default=0) + _MARGIN
     else:
-        letters = 0.2
-    if len(graph) <= 16 and letters < 0.8:
-        width = 6.4
+        letters = _MARGIN
+    if not is_radial and letters < _SHORT:
+        width = _NARROW
     else:
         width = PAGE_WIDTH
-    radius = max(width / 2 - letters, 1.5)
+    radius = max(width / 2 - letters, _LEAST_RADIUS)
     across = radius + letters
-    up = radius + (letters if is_radial else 0.3)
-    figure = new_figure(2 * across, 2 * up + 0.3)
+    up = radius + (letters if is_radial else _LINE)
+    figure = new_figure(2 * across, 2 * up + _LINE)
     panel = figure.subplots()
     panel.set_axis_off()
     panel.set_aspect("equal")
@@ -153,14 +230,14 @@ def learned_graph(
     else:
         positive = GRAY
     for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
-        # the strongest are drawn last, and are 5 points wide
+        # the strongest are drawn last
         own = sorted(
             (edge for edge in weights if sign * weights[edge] > 0),
             key=lambda edge: abs(weights[edge]),
         )
         if own:
-            shown = {"edge_color": color, "style": style, "alpha": 0.8}
-            widths = [0.4 + 4.6 * abs(weights[edge]) / largest for edge in own]
+            shown = {"edge_color": color, "style": style, "alpha": _OPACITY}
+            widths = [_THINNEST + _WIDER * abs(weights[edge]) / largest for edge in own]
             nx.draw_networkx_edges(graph, places, ax=panel, edgelist=own, width=widths, **shown)
             if kind == "coupling":
                 words = "positive" if sign > 0 else "negative"
@@ -169,14 +246,13 @@ def learned_graph(
             unit = "" if kind == "dependence" else " nats"
             label = f"{words}, up to {abs(weights[own[-1]]):.2f}{unit}"
             panel.plot([], [], color=color, linestyle=style, label=label)
-    # twenty weights are still legible beside each other, and most diagonals cross at their centers
-    if 0 < len(weights) <= 20:
+    if 0 < len(weights) <= _MOST_WEIGHTS:
         texts = {edge: f"{weight:.2f}" for edge, weight in weights.items()}
         nx.draw_networkx_edge_labels(
-            graph, places, texts, label_pos=0.35, ax=panel, font_size=8, rotate=False
+            graph, places, texts, label_pos=_ALONG, ax=panel, font_size=TINY, rotate=False
         )
     x, y = np.array(list(places.values())).T
-    panel.scatter(x, y, s=40, color=colors, edgecolors="black", linewidths=0.6, zorder=3)
+    panel.scatter(x, y, color=colors, **_NODE)
     if is_named:
         for variable, angle in angles.items():
             _name(panel, names[variable], angle, is_radial)
@@ -184,7 +260,7 @@ def learned_graph(
         star: Any = {"linestyle": "none", "marker": "$*$", "color": "black"}
         panel.plot([], [], **star, label="rare states merged in the fit")
     if panel.get_legend_handles_labels()[0]:
-        figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
+        figure.legend(frameon=False, fontsize=SMALL, loc="outside upper left", ncols=2)
     return figure
 
 
@@ -242,20 +318,21 @@ def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
         if x >= 0:
             turn = math.degrees(angle)
         else:
-            turn = math.degrees(angle) + 180
+            turn = math.degrees(angle + math.pi)
         side = "left" if x >= 0 else "right"
         style = {"rotation": turn, "rotation_mode": "anchor", "ha": side, "va": "center"}
     else:
         # near the top and the bottom a name stands above or below its node
-        is_upright = abs(x) < 0.08
+        is_upright = abs(x) < _UPRIGHT
         if is_upright:
             side = "center"
         elif x > 0:
             side = "left"
         else:
             side = "right"
-        style = {"ha": side, "va": ("bottom" if y > 0 else "top") if is_upright else "center"}
-    panel.text(1.05 * x, 1.05 * y, name, fontsize=9, **style)
+        edge = "bottom" if y > 0 else "top"
+        style = {"ha": side, "va": edge if is_upright else "center"}
+    panel.text(_OUTSIDE * x, _OUTSIDE * y, name, fontsize=SMALL, **style)
 
 
 # Tables in one figure: more would be too small to read
@@ -339,35 +416,36 @@ def _matrix(graph: Any, kind: str) -> Figure:
     size = len(graph)
     has_signs = kind == "coupling"
     values = nx.to_numpy_array(graph, nodelist=names, nonedge=np.nan)
-    largest = max(float(np.nanmax(np.abs(values), initial=0.0)), 1e-12)
+    largest = max(float(np.nanmax(np.abs(values), initial=0.0)), _LEAST_RANGE)
     # the square root makes weak dependences visible beside strong ones
     if has_signs:
         norm = TwoSlopeNorm(0.0, -largest, largest)
     else:
         norm = PowerNorm(0.5, 0.0, largest)
-    side = min(2.4 + 0.42 * size, PAGE_WIDTH - 0.8)
-    figure = new_figure(side + 0.8, side)
+    side = min(_EMPTY + _ENTRY * size, PAGE_WIDTH - _COLORBAR)
+    figure = new_figure(side + _COLORBAR, side)
     panel = figure.subplots()
     image = panel.imshow(values, cmap="RdBu" if has_signs else "Blues", norm=norm)
-    if size <= 20:
+    if size <= _MOST_WEIGHTS:
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                red, green, blue, _ = image.cmap(image.norm(value))
-                is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-                color = "white" if is_dark else "black"
-                if abs(value) < 9.95:
+                lightness = float(_LIGHTNESS @ image.cmap(image.norm(value))[:-1])
+                color = "white" if lightness < 0.5 else "black"
+                if abs(value) < _TWO_DECIMALS:
                     text = f"{value:z.2f}"
                 else:
                     text = f"{value:.0f}"
-                panel.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
+                panel.text(
+                    column, row, text, ha="center", va="center", fontsize=_ENTRY_FONT, color=color
+                )
     elif has_signs:
-        _dashes(panel, values, 0.05 * largest, largest, side - 1.2)
+        _dashes(panel, values, _FAINT * largest, largest, side - _NAMES)
     if kind == "dependence":
         unit = ""
     else:
-        unit = ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
-    _name_entries(panel, names, names, width=side - 1.2, most=40)
-    figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
+        unit = ", nats" + "\n(dash: negative)" * (has_signs and size > _MOST_WEIGHTS)
+    _name_entries(panel, names, names, width=side - _NAMES, most=_MATRIX_NAMES)
+    figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=_SHRUNK)
     return figure
 
 
@@ -377,59 +455,60 @@ def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width
     The color is darkest at ``-darkest``; dashes on dark entries are white. The panel is about `width` inches wide.
     """
     below = np.nan_to_num(values)
-    # a third of an entry wide, in points, within limits
-    size = float(np.clip(72 * width / values.shape[1] / 3, 3.5, 8))
+    size = float(np.clip(_INCH * width / values.shape[1] / _DASH_SHARE, *_DASH_LIMITS))
     rows, columns = np.nonzero(below < -least)
-    colors = np.where(below[rows, columns] <= -0.6 * darkest, "white", "black")
-    panel.scatter(columns, rows, s=size**2, c=colors, marker="_", linewidths=1.2)
+    colors = np.where(below[rows, columns] <= -_DARK * darkest, "white", "black")
+    panel.scatter(columns, rows, s=size**2, c=colors, marker="_", linewidths=_DASH_WIDTH)
 
 
 def _tables(tables: Sequence[xr.DataArray]) -> Figure:
     beside, letters = (
         [
-            8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values)
+            TINY * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values)
             for table in tables
         ]
         for axis in (0, 1)
     )
-    # two tables side by side, if their row names leave at least 1.5 inches for each
-    taken = 0.7 + max(beside)
-    if len(tables) > 1 and (PAGE_WIDTH - 1.6) / 2 - taken >= 1.5:
+    # two tables side by side, if their row names leave room for each
+    taken = _TABLE_BESIDE + max(beside)
+    if len(tables) > 1 and (PAGE_WIDTH - _TABLES_BESIDE) / 2 - taken >= _TWO_FROM:
         columns = 2
     else:
         columns = 1
     rows = -(-len(tables) // columns)
     shapes = np.array([table.shape for table in tables])
-    # inches: 0.3 a state up to eight states, then closer
-    sides = np.clip(0.3 * shapes, 0.9, 3.4)
+    # states stand closer where a table is at its limit
+    sides = np.clip(_STATE * shapes, *_TABLE_LIMITS)
     heights = [sides[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
     if columns == 1:
-        width = min(4.8 + max(beside), PAGE_WIDTH)
+        width = min(_ONE_TABLE + max(beside), PAGE_WIDTH)
     else:
         width = PAGE_WIDTH
-    across = (width - 1.6) / columns - taken
-    labels = sum(max(letters[columns * r : columns * (r + 1)]) + 0.6 for r in range(rows))
-    figure = new_figure(width, max(sum(heights) + labels, 3.2))
-    figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
+    across = (width - _TABLES_BESIDE) / columns - taken
+    labels = sum(max(letters[columns * r : columns * (r + 1)]) + _TABLE_LABELS for r in range(rows))
+    figure = new_figure(width, max(sum(heights) + labels, _LEAST_HEIGHT))
+    figure.get_layout_engine().set(**_PADS)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
-    full = 3  # doublings from which on an entry has the full color: eight times as often
     images = []
     for panel, table in zip(axes, tables, strict=False):
         doublings = table.values / np.log(2)
-        images.append(panel.imshow(doublings, cmap="RdBu", vmin=-full, vmax=full, aspect="auto"))
-        # entries below 0.8 times as often, where the red begins to show
-        _dashes(panel, doublings, 0.3, full, across)
+        images.append(panel.imshow(doublings, cmap="RdBu", vmin=-_FULL, vmax=_FULL, aspect="auto"))
+        _dashes(panel, doublings, _RED, _FULL, across)
         first, second = table.dims
         down, right = (table.coords[dim].values for dim in table.dims)
-        _name_entries(panel, down, right, width=across, most=24)
-        panel.set_ylabel(str(first), fontsize=10)
-        panel.set_xlabel(str(second), fontsize=10)
+        _name_entries(panel, down, right, width=across, most=_TABLE_NAMES)
+        panel.set_ylabel(str(first), fontsize=MEDIUM)
+        panel.set_xlabel(str(second), fontsize=MEDIUM)
     for unused in axes[len(tables) :]:
         unused.set_visible(False)
-    ticks = range(-full, full + 1)
-    bar = figure.colorbar(images[0], ax=list(axes), extend="both", aspect=30, ticks=list(ticks))
+    ticks = range(-_FULL, _FULL + 1)
+    bar = figure.colorbar(
+        images[0], ax=list(axes), extend="both", aspect=_BAR_ASPECT, ticks=list(ticks)
+    )
     bar.set_ticklabels([f"×{2**tick}" if tick >= 0 else f"×1/{2**-tick}" for tick in ticks])
-    bar.set_label("frequency relative to\nconditional independence\n(dash: less often)", fontsize=9)
+    bar.set_label(
+        "frequency relative to\nconditional independence\n(dash: less often)", fontsize=SMALL
+    )
     return figure
 
 
@@ -442,11 +521,11 @@ def _name_entries(
     """
     for names, place in ((down, panel.set_yticks), (across, panel.set_xticks)):
         ticks = range(0, len(names), -(-len(names) // most))
-        place(ticks, [str(names[tick]) for tick in ticks], fontsize=8)
+        place(ticks, [str(names[tick]) for tick in ticks], fontsize=TINY)
     longest = max(len(str(name)) for name in across)
-    fits = (longest + 1.5) * 8 * LETTER <= width / min(len(across), most)
-    panel.tick_params(axis="x", rotation=0 if fits else 90, length=0)
+    fits = (longest + _BETWEEN) * TINY * LETTER <= width / min(len(across), most)
+    panel.tick_params(axis="x", rotation=0 if fits else _UPWARD, length=0)
     panel.tick_params(axis="y", length=0)
     panel.set_facecolor("white")
     panel.spines[:].set_color(GRAY)
-    panel.spines[:].set_linewidth(0.6)
+    panel.spines[:].set_linewidth(_FRAME)

@@ -12,7 +12,18 @@ import numpy as np
 from bayesprivmrf.checks import object_with, probability, require, truth, whole_number
 from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.model.domain import asked_positions
-from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, panels, share, tidy
+from bayesprivmrf.plots.style import (
+    COLORS,
+    GRAY,
+    HAIRLINE,
+    LETTER,
+    MEDIUM,
+    PAGE_WIDTH,
+    SMALL,
+    panels,
+    share,
+    tidy,
+)
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,7 +35,46 @@ if TYPE_CHECKING:
 
 
 # Colors of the true counts, of the released ones, and of the replicated ones behind these two
-_LATENT, _OBSERVED, _REPLICATED = COLORS[0], COLORS[2], "#bdbdbd"
+_LATENT = COLORS[0]
+_OBSERVED = COLORS[2]
+_REPLICATED = "#bdbdbd"
+# Cells in one figure: more could not be read
+_MOST_CELLS = 1000
+# Panels side by side at most, of tables and of ranks
+_COLUMNS = 4
+_RANK_COLUMNS = 3
+# Inches: the least for a cell, for a name below a cell, and beside the cells of a panel
+_CELL = 0.15
+_NAMED_CELL = 0.11
+_BESIDE = 0.6
+# Inches: height of a panel above its cells' names, if there is at most one row of panels and if there are more
+_HIGH = 2.8
+_LOW = 1.45
+# Columns left free before the first cell and after the last
+_LEFT = 0.7
+_RIGHT = 0.3
+# Bars of intervals, points on the true counts and crosses on the released ones, in points and square points
+_REPLICATED_BAR = {"color": _REPLICATED, "linewidth": 5, "capstyle": "butt"}
+_TRUE_BAR = {"color": _LATENT, "linewidth": 1.8, "capstyle": "butt"}
+_TRUE_POINT = {"color": _LATENT, "marker": "o", "s": 12}
+_CROSS = {"color": _OBSERVED, "marker": "x", "s": 22, "linewidth": 1.2}
+# Layer of the points, above the bars
+_IN_FRONT = 3
+# Points of a line of ranks; more could not be told apart in a panel
+_POINTS = 100
+# Inches: size of a panel of ranks
+_RANK_WIDTH = 5.0
+_RANK_HEIGHT = 3.4
+_RANK_TICKS = {0: "0", 0.25: "0.25", 0.5: "0.5", 0.75: "0.75", 1: "1"}
+_RANK_LINE = {"color": COLORS[0], "alpha": 0.7, "linewidth": 1.0}
+# Difference of two shares that is rounding
+_ROUNDING = 1e-12
+# Seed and number of the simulations of a band: equal arguments give the same band, and the Monte Carlo error of a
+# level of 95 % is 0.3 %
+_SEED = 20220318
+_SIMULATIONS = 4000
+# Factor that lowers a level so that rounding excludes no simulated function that reaches it
+_LOWER = 1 - 1e-9
 
 
 def noisy_against_posterior(
@@ -74,7 +124,7 @@ def noisy_against_posterior(
     tables = [tree["observed_data"][name] for name in names]
     cells = sum(table.size for table in tables)
     must = "have at most 1,000 cells to be read"
-    require(cells <= 1000, "the figure", must, cells, "choose some `cliques`")
+    require(cells <= _MOST_CELLS, "the figure", must, cells, "choose some `cliques`")
     labels = [
         [
             ", ".join(map(str, cell))
@@ -82,19 +132,14 @@ def noisy_against_posterior(
         ]
         for table in tables
     ]
-    # at most four columns, and at least 0.15 inches a cell where that is possible
-    largest = max(map(len, labels))
-    columns = max(
-        1, min(4, math.ceil(math.sqrt(len(tables))), int(PAGE_WIDTH / (0.15 * largest + 0.6)))
-    )
+    # as many columns as leave the least width to each cell, where that is possible
+    fitting = int(PAGE_WIDTH / (_CELL * max(map(len, labels)) + _BESIDE))
+    columns = max(1, min(_COLUMNS, math.ceil(math.sqrt(len(tables))), fitting))
     # cells are named where the names do not touch
-    is_named = [len(own) <= (PAGE_WIDTH / columns - 0.6) / 0.11 for own in labels]
-    below = (
-        9
-        * LETTER
-        * max(len(text) for own, fits in zip(labels, is_named, strict=True) for text in own if fits)
-    )
-    height = (2.8 if len(tables) <= 4 else 1.45) + below
+    is_named = [len(own) <= (PAGE_WIDTH / columns - _BESIDE) / _NAMED_CELL for own in labels]
+    written = (own for own, fits in zip(labels, is_named, strict=True) if fits)
+    below = SMALL * LETTER * max((len(text) for own in written for text in own), default=0)
+    height = (_HIGH if len(tables) <= _COLUMNS else _LOW) + below
     figure, axes = panels(
         len(names), width=PAGE_WIDTH / columns, height=height, columns=columns, is_shared=False
     )
@@ -106,17 +151,21 @@ def noisy_against_posterior(
             str.maketrans({",": " × ", "[": None, "]": None})
         )
         outside = _draw(panel, table.values.ravel(), *drawn, prob=prob, is_centred=is_centred)
-        panel.set_title(f"{what}\n{outside} outside", fontsize=9, loc="left")
-        panel.set_xlim(-0.7, table.size - 0.3)
-        panel.set_xticks(*([range(len(own)), own] if fits else [[]]), rotation=90)
-        if not fits:
-            panel.set_xlabel("cells in C order", fontsize=9)
+        panel.set_title(f"{what}\n{outside} outside", fontsize=SMALL, loc="left")
+        panel.set_xlim(-_LEFT, table.size - _RIGHT)
+        if fits:
+            panel.set_xticks(range(len(own)), own, rotation="vertical")
+        else:
+            panel.set_xticks([])
+            panel.set_xlabel("cells in C order", fontsize=SMALL)
         tidy(panel)
         panel.grid(visible=False, axis="x")
     for panel in axes[::columns]:
-        panel.set_ylabel("records minus\nposterior mean" if is_centred else "records", fontsize=9)
+        panel.set_ylabel(
+            "records minus\nposterior mean" if is_centred else "records", fontsize=SMALL
+        )
     handles, _ = axes[0].get_legend_handles_labels()
-    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=2)
+    figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=SMALL, ncols=2)
     return figure
 
 
@@ -140,24 +189,14 @@ def _draw(
     tails = [(1 - prob) / 2, (1 + prob) / 2]
     low, high = np.quantile(replicated, tails, axis=0)
     interval = f"count, {share(prob)} interval"
-    bars = {
-        "color": _REPLICATED,
-        "linewidth": 5,
-        "capstyle": "butt",
-        "label": f"replicated noisy {interval}",
-    }
-    panel.vlines(places, low - centre, high - centre, **bars)
-    bars = {"color": _LATENT, "linewidth": 1.8, "capstyle": "butt", "label": f"true {interval}"}
-    panel.vlines(places, *(np.quantile(true, tails, axis=0) - centre), **bars)
-    panel.scatter(places, mean - centre, color=_LATENT, marker="o", s=12, zorder=3)
-    cross = {
-        "color": _OBSERVED,
-        "marker": "x",
-        "s": 22,
-        "linewidth": 1.2,
-        "label": "noisy count as released",
-    }
-    panel.scatter(places, released - centre, zorder=4, **cross)
+    bar: Any = {**_REPLICATED_BAR, "label": f"replicated noisy {interval}"}
+    panel.vlines(places, low - centre, high - centre, **bar)
+    bar = {**_TRUE_BAR, "label": f"true {interval}"}
+    panel.vlines(places, *(np.quantile(true, tails, axis=0) - centre), **bar)
+    point: Any = _TRUE_POINT
+    panel.scatter(places, mean - centre, zorder=_IN_FRONT, **point)
+    cross: Any = {**_CROSS, "label": "noisy count as released"}
+    panel.scatter(places, released - centre, zorder=_IN_FRONT + 1, **cross)
     return f"{np.sum((released < low) | (released > high))} of {len(places)}"
 
 
@@ -242,28 +281,27 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     tables = _checked(ranks, draws)
-    # 100 points of a line at most; more could not be told apart in a panel
-    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, 100) + 1).astype(int))
+    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, _POINTS) + 1).astype(int))
     places = points / (draws + 1)
-    columns = min(len(tables), 3)
-    figure, axes = panels(
-        len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns
-    )
+    columns = min(len(tables), _RANK_COLUMNS)
+    width = min(PAGE_WIDTH / columns, _RANK_WIDTH)
+    figure, axes = panels(len(tables), width=width, height=_RANK_HEIGHT, columns=columns)
+    line: Any = _RANK_LINE
     for panel, (name, table) in zip(axes, tables.items(), strict=True):
         # the empirical distribution function at each place
         below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
         shares = below / len(table) - places[:, None]
         lower, upper = (bound - places for bound in band_of(len(table), places, prob))
         panel.fill_between(places, lower, upper, color="#d9d9d9", zorder=1)
-        panel.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
-        panel.plot(places, shares, color=COLORS[0], alpha=0.7, linewidth=1.0)
-        is_out = np.any(
-            (shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0
-        )
+        panel.axhline(0.0, color=GRAY, linewidth=HAIRLINE, zorder=1)
+        panel.plot(places, shares, **line)
+        is_below = shares < lower[:, None] - _ROUNDING
+        is_above = shares > upper[:, None] + _ROUNDING
+        is_out = np.any(is_below | is_above, axis=0)
         what = f"{int(is_out.sum())} of {table.shape[1]} leave the {share(prob)} band"
-        panel.set_title(f"{name}\n{len(table):,} replications\n{what}", fontsize=10, loc="left")
+        panel.set_title(f"{name}\n{len(table):,} replications\n{what}", fontsize=MEDIUM, loc="left")
         panel.set_xlim(0, 1)
-        panel.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        panel.set_xticks([*_RANK_TICKS], [*_RANK_TICKS.values()])
         panel.set_xlabel(f"rank / {draws + 1:,}")
         tidy(panel)
     for panel in axes[::columns]:
@@ -279,16 +317,14 @@ def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatAr
     """
     from scipy.stats import binom
 
-    # a fixed seed, so that equal arguments give the same band; with 4,000 simulations, the Monte Carlo error of a
-    # level of 95 % is 0.3 %
-    generator = np.random.default_rng(20220318)
-    counts = generator.multinomial(replications, np.diff(places), size=4000).cumsum(axis=1)[:, :-1]
+    generator = np.random.default_rng(_SEED)
+    drawn = generator.multinomial(replications, np.diff(places), size=_SIMULATIONS)
+    counts = drawn.cumsum(axis=1)[:, :-1]
     inner = places[1:-1]
     tails = np.minimum(
         binom.cdf(counts, replications, inner), binom.sf(counts - 1, replications, inner)
     )
-    # slightly lower, so that rounding does not exclude a simulated function that reaches the level
-    level = (1 - 1e-9) * float(np.quantile(tails.min(axis=1), 1 - prob, method="lower"))
+    level = _LOWER * float(np.quantile(tails.min(axis=1), 1 - prob, method="lower"))
     # at both ends the function is 0 and 1
     lower = places.copy()
     upper = places.copy()

@@ -27,6 +27,22 @@ GRAY = "#666666"
 PAGE_WIDTH = 8.0
 # Width of an average letter, inches a point of the font size: 0.6 times the font size
 LETTER = 0.6 / 72
+# Font sizes, points: of names within a panel, of legends and ticks, and of titles and labels
+TINY = 8
+SMALL = 9
+MEDIUM = 10
+# Width of reference lines, points
+HAIRLINE = 0.8
+# Size of a panel, inches, and panels side by side, unless a figure says otherwise
+_PANEL_WIDTH = 3.4
+_PANEL_HEIGHT = 4.0
+_COLUMNS = 4
+# Pixels an inch of a figure in a notebook
+_DPI = 110
+# Grid lines behind the data: color, and width in points
+_GRID = {"color": "#e6e6e6", "linewidth": 0.6}
+# Steps between ticks that are read without effort, times a power of ten
+_STEPS = [1, 2, 2.5, 5, 10]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -37,9 +53,9 @@ def new_figure(width: float, height: float) -> Figure:
 def panels(
     number: int,
     *,
-    width: float = 3.4,
-    height: float = 4.0,
-    columns: int = 4,
+    width: float = _PANEL_WIDTH,
+    height: float = _PANEL_HEIGHT,
+    columns: int = _COLUMNS,
     is_shared: bool = True,
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure and its panels, row by row.
@@ -74,7 +90,7 @@ def _figure_class() -> type[Figure]:
     class ShownFigure(Figure):
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
-            self.savefig(buffer, format="png", dpi=110)
+            self.savefig(buffer, format="png", dpi=_DPI)
             return buffer.getvalue()
 
     return ShownFigure
@@ -111,8 +127,8 @@ def point_estimate(estimate: Any) -> Solution:
 def tidy(panel: Axes) -> None:
     """Remove the upper and right border of a panel, and add a faint grid behind the data."""
     panel.spines[["top", "right"]].set_visible(False)
-    panel.tick_params(labelsize=9)
-    panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
+    panel.tick_params(labelsize=SMALL)
+    panel.grid(visible=True, **_GRID)
     panel.set_axisbelow(True)
 
 
@@ -125,5 +141,5 @@ def plain_ticks(panel: Axes, most: int) -> None:
     """Put at most `most` ticks on the horizontal axis, with equally many decimals and without an offset."""
     from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
-    panel.xaxis.set_major_locator(MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10]))
+    panel.xaxis.set_major_locator(MaxNLocator(most - 1, steps=_STEPS))
     panel.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))

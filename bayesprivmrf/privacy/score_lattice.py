@@ -118,7 +118,7 @@ class PerturbationConstants:
             "pull",
             "sensitivity",
         )
-        return {name: getattr(self, name) for name in names} | {"noise": self.noise.as_dict()}
+        return {**{name: getattr(self, name) for name in names}, "noise": self.noise.as_dict()}
 
 
 def lattice_coupling(coupling: Any, step: float) -> Any:

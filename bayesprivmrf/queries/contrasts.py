@@ -18,6 +18,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require, truth, whole_number
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, Monomials
 from bayesprivmrf.model.domain import require_fit
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -61,7 +62,8 @@ def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     >>> parities(2).bind(network).labels
     ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
     """
-    order, least = whole_number("order", order, 1), whole_number("least", least, 1, order)
+    order = whole_number("order", order, 1)
+    least = whole_number("least", least, 1, order)
     return ParityQuery(order=order, with_empty=truth("with_empty", with_empty), least=least)
 
 
@@ -76,7 +78,7 @@ class ParityQuery(Query):
 
     kind = "parities"
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         if self.least > 1:
             least = {"least": self.least}
         else:

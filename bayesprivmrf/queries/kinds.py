@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import refuse_other_states
 from bayesprivmrf.model.domain import Label, Variable, listed, require_fit
@@ -202,7 +203,7 @@ class TableQuery(Query):
 
     kind = "table"
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         groups = [
             [
                 domain.index(v),
@@ -288,7 +289,7 @@ class WeightedQuery(Query):
 
     kind = "weighted"
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         entries = self.weights.tocoo()
         return {
             "scope": [domain.index(v) for v in self.scope],
@@ -363,7 +364,7 @@ class PooledQuery(Query):
 
     kind = "pooled"
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         return {"scopes": [[domain.index(v) for v in scope] for scope in self.scopes]}
 
     @classmethod

@@ -19,6 +19,7 @@ import numpy as np
 
 from bayesprivmrf.checks import bare_array, refuse_axes, require
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
+from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable, require_fit, require_name
@@ -71,7 +72,7 @@ class Query(ABC):
                 )
             QUERY_KINDS.add(cls.kind, cls)
 
-    def _content(self, domain: Domain) -> dict[str, Any]:
+    def _content(self, domain: Domain) -> dict[str, Json]:
         """Return the arguments of the query as JSON values."""
         raise NotImplementedError
 

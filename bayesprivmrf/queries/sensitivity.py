@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 LARGEST_PAIRS = 2**20
 
 # Variables of a scope, the columns of its cells, and the factor of their p-th powers
-type Part = tuple[tuple[int, ...], Sparse, float]
+type _Part = tuple[tuple[int, ...], Sparse, float]
 
 
-def parts_of(query: BoundQuery, norm: int, differing: int) -> tuple[list[Part], bool]:
+def _parts_of(query: BoundQuery, norm: int, differing: int) -> tuple[list[_Part], bool]:
     r"""Return parts of a query that read one scope each, and True if their powers add up to that of the query.
 
     If each row reads one scope, the powers add up. Rows that read several scopes, as in a pooled query, become one
@@ -259,7 +259,7 @@ def sensitivity(
     is_exact = True
     cards = model.cardinalities
     for query, weight in zip(bound, weights, strict=True):
-        parts, is_separate = parts_of(query, norm, differing)
+        parts, is_separate = _parts_of(query, norm, differing)
         is_exact &= is_separate
         for scope, columns, factor in parts:
             found, is_joint = norm_tables(scope, columns, cards, norm, differing)

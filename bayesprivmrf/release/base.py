@@ -17,12 +17,13 @@ from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import file_path, instance_of, require, truth, whole_number
 from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError, warn_caller
 from bayesprivmrf.escapes import printable
+from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import labels_version
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
-from bayesprivmrf.release.file import LARGEST, packed, require_writable, unpacked, write_file
+from bayesprivmrf.release.file import LARGEST_ARRAY, packed, require_writable, unpacked, write_file
 
 # Largest number of answers beside a learned model whose noise is compared with the promise when a file is read
 _MOST_ANSWERS = 500
@@ -82,7 +83,7 @@ class Provenance:
             "write the name of a class",
         )
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             "mechanism": self.mechanism,
             "settings": plain(dict(self.settings)),
@@ -251,7 +252,7 @@ class Released(Card):
         """Return the largest number of entries in the array; by default all clique tables and all couplings."""
         return model.size + 2 * sum(model.cardinalities) ** 2
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         raise NotImplementedError
 
     def _array(self) -> np.ndarray:
@@ -288,7 +289,7 @@ class Released(Card):
 RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 
 
-def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
+def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST_ARRAY) -> Any:
     """Read a release from a file that `save` wrote: noisy tables, a network's estimate, or a learned model.
 
     Names and labels are restored as they were declared if they are text, numbers, booleans, dates, times, time spans,
@@ -371,7 +372,7 @@ def read_release(whole: bytes) -> Any:
     ReleaseFileError
         The bytes are not a readable release, or its promise is false.
     """
-    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
+    found = _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST_ARRAY))
     _warning_unless_false(found)
     return found
 

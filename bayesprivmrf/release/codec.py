@@ -16,6 +16,7 @@ import numpy as np
 
 from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.contrast_parts import Level, Scores
 from bayesprivmrf.model.labels import encoded, labels, positions
@@ -113,7 +114,7 @@ def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
     return np.stack([rows, columns]).astype(np.int64)
 
 
-def domain_content(domain: Domain) -> dict[str, Any]:
+def domain_content(domain: Domain) -> dict[str, Json]:
     """Return the variables and states of a domain as JSON values."""
     return {
         "variables": [encoded(v) for v in domain.variables],
@@ -129,7 +130,7 @@ def restored_domain(content: Fields) -> Domain:
     )
 
 
-def model_content(model: ModelSpecification) -> dict[str, Any]:
+def model_content(model: ModelSpecification) -> dict[str, Json]:
     """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain."""
     domain = model.domain
     shared = {}
@@ -201,7 +202,7 @@ def _assigned(pair: list[Any], domain: Domain) -> tuple[Any, Any]:
     return domain.variables[variable], domain.states[variable][code]
 
 
-def query_content(query: Query, domain: Domain) -> dict[str, Any]:
+def query_content(query: Query, domain: Domain) -> dict[str, Json]:
     """Return a query as JSON values.
 
     Raises
@@ -243,7 +244,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def details_content(details: Mapping[str, Any]) -> dict[str, Any]:
+def details_content(details: Mapping[str, Any]) -> dict[str, Json]:
     """Return public numbers about a release as JSON values; some of them may be NumPy scalars."""
     return plain(
         {name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()}

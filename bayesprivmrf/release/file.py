@@ -35,6 +35,7 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.files import current_umask, reason_of, remedy_of, written_beside
+from bayesprivmrf.model.tables import DOUBLE
 
 # Name of the format in the document of every release
 FORMAT_NAME = "bayesprivmrf-release"
@@ -53,9 +54,24 @@ FACTS_VERSION = 7
 # First version that states the external field of a network
 FIELD_VERSION = 7
 # Largest size of an unpacked array, in bytes, unless the caller allows more. The document may take a sixteenth of it.
-LARGEST = 2**30
+LARGEST_ARRAY = 2**30
 
-_DOCUMENT, _ARRAY = "release.json", "tables.npy"
+# Share of that size which the document may take, as one over it
+_DOCUMENT_SHARE = 16
+# Names of the two members of a file
+_DOCUMENT = "release.json"
+_ARRAY = "tables.npy"
+# Time of the members, so that equal releases give equal files: the earliest that a zip archive can hold
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+# Permissions of a file for its owner alone, and of one for all, less the process's mask
+_OWNER = 0o600
+_EVERYONE = 0o666
+# First bytes of every zip archive
+_ZIP = b"PK\x03\x04"
+# Digits of the checksum of a name in the names of hidden files
+_NAME_DIGITS = 16
+# Bytes of the blocks that claim space on the disk
+_BLOCK = 2**16
 # Seconds after which a hidden file is taken to be left by a save that was killed; no save takes as long
 _ABANDONED = 600
 
@@ -108,7 +124,7 @@ def reserved_space(target: Path, size: int) -> Iterator[None]:
     """
     with tempfile.TemporaryFile(dir=target.parent) as filler:
         try:
-            block = os.urandom(2**16)  # random bytes, which no file system can compress
+            block = os.urandom(_BLOCK)  # random bytes, which no file system can compress
             for _ in range(-(-size // len(block))):
                 filler.write(block)
             filler.flush()
@@ -126,11 +142,10 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
     np.save(array, numbers, allow_pickle=False)
     digest = checksum_of(content, array.getvalue())
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
-    epoch = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal releases give equal files
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-        archive.writestr(zipfile.ZipInfo(_DOCUMENT, epoch), text, zipfile.ZIP_DEFLATED)
-        archive.writestr(zipfile.ZipInfo(_ARRAY, epoch), array.getvalue(), zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
     return whole.getvalue()
 
 
@@ -147,9 +162,9 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
     """
     unfinished = _unfinished_saves(target)
     if is_private:
-        mode = 0o600
+        mode = _OWNER
     else:
-        mode = 0o666 & ~current_umask()
+        mode = _EVERYONE & ~current_umask()
 
     def put(temporary: str, path: Path) -> None:
         is_put = not overwrite and _is_put(temporary, path)
@@ -197,7 +212,7 @@ def _recovery(target: Path, left: Path) -> str:
 
 def _prefix(target: Path) -> str:
     """Return the prefix of the hidden files that saves to a path write; its length does not depend on the path."""
-    return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
+    return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:_NAME_DIGITS]}-"
 
 
 def _unfinished_saves(target: Path, least_age: float = _ABANDONED) -> list[Path]:
@@ -230,12 +245,12 @@ def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarra
     """Return the content and the array of an open file."""
     try:
         # every zip archive begins with these bytes; a truncated release may have only some of them
-        if not b"PK\x03\x04".startswith(file.read(4)):
+        if not _ZIP.startswith(file.read(len(_ZIP))):
             raise _foreign(target)
         with zipfile.ZipFile(file) as archive:
             if _DOCUMENT not in archive.namelist():
                 raise _foreign(target)
-            document = json.loads(_member(archive, _DOCUMENT, target, largest // 16))
+            document = json.loads(_member(archive, _DOCUMENT, target, largest // _DOCUMENT_SHARE))
             array = _member(archive, _ARRAY, target, largest)
         if document["format"] != FORMAT_NAME:
             raise _foreign(target)
@@ -248,7 +263,7 @@ def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarra
         if not is_version or document["sha256"] != checksum_of(content, array):
             raise _damaged(target)
         numbers = np.load(io.BytesIO(array), allow_pickle=False)
-        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
+        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > DOUBLE:
             raise _damaged(target)
         return content, numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
     except BayesPrivMRFError:

@@ -19,6 +19,7 @@ import numpy as np
 
 from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, sides_of
 from bayesprivmrf.errors import ModelError, PrivacyError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import label_key, listed
 from bayesprivmrf.model.labels import aligned
@@ -504,7 +505,7 @@ MEASUREMENTS = "noisy-measurements"
 MEASUREMENTS_VERSION = 4
 
 
-def statistics_content(release: Any) -> dict[str, Any]:
+def statistics_content(release: Any) -> dict[str, Json]:
     """Return a `NoisyStatistics` without its numbers, guarantee and provenance, as JSON values."""
     model = release.specification
     content = {
@@ -522,7 +523,9 @@ def statistics_content(release: Any) -> dict[str, Any]:
     return content
 
 
-def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) -> dict[str, Any]:
+def restored_arguments(
+    content: Fields, array: np.ndarray, provenance: Provenance
+) -> dict[str, Any]:
     """Return the arguments of the release that `statistics_content` described."""
     domain = restored_domain(content)
     model = restored_model(content, domain, cliques_declared=content.truth("cliques_declared"))

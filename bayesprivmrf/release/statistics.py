@@ -13,6 +13,7 @@ import numpy as np
 
 from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import PrivacyError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.noise.base import pooled_total
 from bayesprivmrf.noise.likelihood import Likelihood
@@ -34,7 +35,7 @@ from bayesprivmrf.release.measurement import (
     measurements_of_cliques,
     number_variances,
     require_same_rows,
-    restored_fields,
+    restored_arguments,
     stacked,
     statistics_content,
     total_estimates,
@@ -459,7 +460,7 @@ class NoisyStatistics(Released):
     def _most_numbers(cls, model: ModelSpecification) -> int:
         return model.size
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return statistics_content(self)
 
     def _array(self) -> np.ndarray:
@@ -467,7 +468,7 @@ class NoisyStatistics(Released):
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
-        return cls(**restored_fields(content, array, stamp["provenance"]), **stamp)
+        return cls(**restored_arguments(content, array, stamp["provenance"]), **stamp)
 
 
 RELEASE_KINDS.add(MEASUREMENTS, NoisyStatistics)

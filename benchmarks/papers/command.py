@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cli import guarded
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, progress, remark
-from bayesprivmrf.cli.parser import Parser, at_least
+from bayesprivmrf.cli.parser import Parser, number_from
 from bayesprivmrf.errors import ArgumentError
 
 from .registry import ALL, FIGURES, paper_of
@@ -64,11 +64,11 @@ def papers_parser() -> argparse.ArgumentParser:
     )
     add(
         "--seed",
-        type=at_least(0),
+        type=number_from(0),
         default=1,
         help="seed of graphs, outcomes and noise; by default 1, which gives the figures of the docs",
     )
-    add("--jobs", type=at_least(1), help="number of parallel processes, by default one per core")
+    add("--jobs", type=number_from(1), help="number of parallel processes, by default one per core")
     add("--json", action="store_true", help="print JSON on standard output")
     return parser
 

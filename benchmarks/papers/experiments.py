@@ -90,20 +90,14 @@ class SimulationCell(Cell):
 
     def rows(self) -> list[Row]:
         """Return one row for the maximum pseudo-likelihood, one for each private estimator and epsilon."""
-        from bayesprivmrf.chains.heat_bath import simulate
+        from bayesprivmrf.chains.heat_bath import ChainSchedule, simulate
 
         network = network_of(self.source)
         rng = generator_of(self)
-        result = simulate(
-            network.coupling,
-            self.beta,
-            self.repetitions,
-            rng,
-            chains=self.repetitions,
-            sweeps=1,
-            burn_in=self.burn_in,
-            moves=self.source.moves,
+        schedule = ChainSchedule(
+            chains=self.repetitions, sweeps=1, burn_in=self.burn_in, moves=self.source.moves
         )
+        result = simulate(network.coupling, self.beta, self.repetitions, rng, schedule)
         common = _described(self.source, self.beta) | {
             "bounds": _written(BOUNDS),
             "energy_rhat": result.mixing.energy_rhat,
