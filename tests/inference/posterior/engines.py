@@ -4,5 +4,6 @@ from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.whole_records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.whole_records.engine import Rows
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 
-__all__ = ["HyperDirichlet", "NormalEffects", "Rows", "junction_forest"]
+__all__ = ["HyperDirichlet", "NormalEffects", "Rows", "TableEngine", "junction_forest"]
