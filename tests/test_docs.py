@@ -138,7 +138,7 @@ SITE_PAGES = {
     "explanation": "index idea privacy mechanisms queries estimators posterior posterior-mathematics marginals "
     "given-tables select-measure frank-wolfe parities dpsgd structure lower-bounds network network-privacy chains "
     "scores-and-levels",
-    "developer": "index design-principles own-mechanism own-noise own-estimator",
+    "developer": "index design-principles own-mechanism own-noise own-likelihood own-estimator",
     "reference": "index glossary notation",
     "benchmarks": "index papers",
     ".": "index gallery",

@@ -106,6 +106,18 @@ class Likelihood(ABC):
         True if the likelihood hides the count, so that a release may have a privacy guarantee.
     scale, half_width
         Scale of the kernel, and half the distance between the bounds, records; a likelihood without them needs none.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace, Within
+    >>> law = DiscreteLaplace(2.0)
+    >>> law.log_probability([3, 9], [3, 3]).round(3).tolist()
+    [-1.407, -4.407]
+    >>> [law.is_additive, law.is_exact, law.is_tabled]
+    [True, False, False]
+    >>> value, bounds = Within.between(2, 7)  # one published number: "2 to 7"
+    >>> [float(end) for end in bounds.allowed(value)]
+    [2.0, 7.0]
     """
 
     __slots__ = ()

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 import pytest
-from inference.posterior.engines import NormalEffects, Rows
+from inference.posterior.engines import NormalEffects, Rows, TableEngine
 from inference.posterior.enumeration import (
     compositions,
     exact_posterior,
@@ -25,7 +25,6 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, PrivacyError
 from bayesprivmrf.inference import Status, gather
-from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import (
     DiscreteGaussian,

@@ -6,6 +6,7 @@ from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import Hype
 from bayesprivmrf.inference.posterior.sampling import draw_posterior
 from bayesprivmrf.inference.posterior.whole_records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.whole_records.engine import Rows
+from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 
 __all__ = [
     "Finished",
@@ -13,6 +14,7 @@ __all__ = [
     "NormalEffects",
     "Rows",
     "Run",
+    "TableEngine",
     "draw_posterior",
     "junction_forest",
 ]

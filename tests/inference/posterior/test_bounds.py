@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from inference.conftest import specification
+from inference.posterior.engines import TableEngine
 from inference.posterior.test_exact_table import enumerated
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.whole_records.table import TableEngine
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import (
     Adjacency,
