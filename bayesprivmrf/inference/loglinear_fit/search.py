@@ -132,7 +132,7 @@ class Weighted(Protocol):
         """True if the estimate and its weights hardly changed in the last round, which ends a search."""
         ...
 
-    def descended(self, turn: Turn) -> Descent:
+    def descended(self, turn: Turn, /) -> Descent:
         """Return where a descent with these weights ends."""
         ...
 

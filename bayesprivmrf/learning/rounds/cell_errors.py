@@ -64,7 +64,7 @@ from bayesprivmrf.learning.rounds.fit import (
     pooled_means,
     prior_deviations,
 )
-from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales
+from bayesprivmrf.learning.rounds.learned_scales import MeansExpansion, has_scales
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -201,7 +201,7 @@ class CellErrors:
         return effects, *pooled_means(effects, self.tables, self.total)
 
     @cached_property
-    def _expansion(self) -> Expansion | None:
+    def _expansion(self) -> MeansExpansion | None:
         """Quadratic approximation of the last fit's objective at the model; ``None`` if no scales were learned."""
         effects, means, variances = self._pooled
         if not has_scales(effects):
@@ -214,7 +214,7 @@ class CellErrors:
             off=0.0,
             evaluations=0,
         )
-        return Expansion(fit=fit, means=means, variances=variances)
+        return MeansExpansion(fit=fit, means=means, variances=variances)
 
 
 def given_back(held: FloatArray) -> FloatArray:
