@@ -43,7 +43,7 @@ from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, GibbsMoments
-from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, search
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast
@@ -365,7 +365,7 @@ def _by_sampling(problem: _DrawnRidge, start: FloatArray, worth: float) -> PairF
         Phase(rounds=rounds, weighs=False, expands=False, may_end=False, averages=True),
     )
     chains.advance(moments.potentials(start), 1, _FIRST_WARM_UP)
-    found = search(problem.renewed, start, schedule)
+    found = iterate(problem.renewed, start, schedule)
     potentials = moments.potentials(found.point)
     codes = chains.advance(potentials, problem.sweeps)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)

@@ -43,7 +43,7 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Schedule,
     Searched,
     Turn,
-    search,
+    iterate,
 )
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
@@ -305,7 +305,7 @@ def reweighted_fit[P: Prior](
     if start is not None:
         farthest = _FARTHEST / np.sqrt(data.prior.precision)
         begin = np.clip(start, -farthest, farthest)
-    found = search(data.renewed, begin, schedule_of(data))
+    found = iterate(data.renewed, begin, schedule_of(data))
     point = np.nan_to_num(found.point if data.moments.has_means else found.average)
     fit = PairFit(
         effects=effects,

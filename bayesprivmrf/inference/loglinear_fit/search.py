@@ -180,7 +180,7 @@ type Renewal[W: Weighted] = Callable[[FloatArray, Last[W] | None, Turn], W]
 """The weights at an estimate, given the last round (None at first) and the present one."""
 
 
-def search[W: Weighted](
+def iterate[W: Weighted](
     renewed: Renewal[W],
     start: FloatArray,
     schedule: Sequence[Phase],

@@ -29,7 +29,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
-from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, search
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
@@ -99,7 +99,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     refuse_shared(evidence)
     data = _Answers.of(evidence)
     begin = np.append(start, np.log(evidence.total))
-    found = search(data.renewed, begin, (Phase(rounds=_RENEWALS),))
+    found = iterate(data.renewed, begin, (Phase(rounds=_RENEWALS),))
     point = found.point
     status = found.last.descent.status
     if not np.isfinite(point).all():

@@ -56,7 +56,7 @@ from bayesprivmrf.inference.loglinear_fit.scale_prior import (
     EffectsPrior,
     learned_scales,
 )
-from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, search
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.cells import Cells
@@ -295,7 +295,7 @@ def with_learned_scales(
         error = 0.0
     pooled, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
     first = MeansExpansion(fit=fit, means=pooled, variances=variances)
-    found = search(first.renewed, fit.coordinates, _SCHEDULE).weighted.improved
+    found = iterate(first.renewed, fit.coordinates, _SCHEDULE).weighted.improved
     if found.status is Status.DIVERGED:
         return fit
     return found
