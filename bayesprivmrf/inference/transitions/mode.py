@@ -120,7 +120,7 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Answers:
-    """What was measured of a chain.
+    """Measured numbers of a chain, and the map to their means.
 
     Parameters
     ----------
