@@ -81,6 +81,12 @@ _ENDED = 1e-4
 # A step shorter than this counts as this long where it divides, nats
 _TINY = 1e-12
 
+# Prior deviations beyond which a first fit is weighed again without further checks
+_BEYOND = 2.0
+
+# Standard deviations of a mean by which the penalty of a first fit may be wrong
+_WRONG = 0.5
+
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT = 500
 _LARGEST = 2000
@@ -100,15 +106,14 @@ def needs_reweighting(
     where that is costly, only if an effect is beyond two of the prior's.
     """
     size = fit.effects.size
-    # an estimate this far out in its prior is weighed again without further checks
-    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > 2.0 * prior)
+    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > _BEYOND * prior)
     if size == 0 or size > _LARGEST or beyond or fit.inference != "exact" or size > _LARGEST_EXACT:
         return beyond and size <= _LARGEST
     covariance = moments_of(fit.effects, generator).expanded(fit.coordinates)[1]
     penalty = (np.eye(size) / total + noises[:, None] * np.linalg.inv(covariance)) / prior**2
     pull = penalty @ fit.coordinates - ridges * fit.coordinates
-    # the penalty of the first fit may be wrong by half a standard deviation of a mean
-    return bool((np.abs(pull) > 0.5 * np.sqrt(noises + covariance.diagonal() / total)).any())
+    deviations = np.sqrt(noises + covariance.diagonal() / total)
+    return bool((np.abs(pull) > _WRONG * deviations).any())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
