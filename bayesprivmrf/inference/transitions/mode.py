@@ -126,14 +126,14 @@ class _Answers:
     ----------
     sums
         The map to the means and covariances of the measured numbers.
-    answers
+    numbers
         The numbers y, shape (numbers,).
     is_free
         Which coordinates move, shape (size + 1,): all but the log of a public number of records.
     """
 
     sums: NoisySums
-    answers: FloatArray
+    numbers: FloatArray
     is_free: np.ndarray
 
     @classmethod
@@ -155,7 +155,7 @@ class _Answers:
 class _WeightedAnswers:
     """Generalized least squares with V held at a point."""
 
-    data: _Answers
+    answers: _Answers
     point: FloatArray
 
     @property
@@ -165,9 +165,9 @@ class _WeightedAnswers:
 
     def descended(self, _turn: Turn) -> Descent:
         """Return the minimum with V held."""
-        is_free = self.data.is_free
+        is_free = self.answers.is_free
         try:
-            whiten = self.data.sums.whitening(self.point)
+            whiten = self.answers.sums.whitening(self.point)
             point, information = damped_steps(partial(self._expanded, whiten), self.point, is_free)
         except (
             np.linalg.LinAlgError
@@ -179,9 +179,9 @@ class _WeightedAnswers:
 
     def _expanded(self, whiten: Callable[[FloatArray], FloatArray], point: FloatArray) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature at a point."""
-        sums = self.data.sums
+        sums = self.answers.sums
         jacobian, mean = sums.jacobian(point)
-        whitened = whiten(np.column_stack([jacobian, self.data.answers - mean]))
+        whitened = whiten(np.column_stack([jacobian, self.answers.numbers - mean]))
         slopes = whitened[:, :-1]
         residual = whitened[:, -1]
         prior, pull, curvature = _prior(sums.rows, point[:-1])
