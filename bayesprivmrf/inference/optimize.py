@@ -36,6 +36,21 @@ LARGEST_POTENTIAL = 1e4
 # Steps, and gradients, that are kept outside a box
 MEMORY = 40
 
+# Largest number of damped Gauss-Newton steps; searches that settle take 5 to 30
+_DAMPED_STEPS = 60
+
+# Damping of the first step, in units of the curvature's diagonal; the least damping; and the most, at which steps are
+# so short that the objective cannot fall any more
+_FIRST_DAMPING = 1e-6
+_LEAST_DAMPING = 1e-9
+_MOST_DAMPING = 1e6
+
+# Least entry of the curvature's diagonal that is damped, in units of the largest
+_LEAST_SIZE = 1e-9
+
+# Fall of the objective, relative to its size, at which Gauss-Newton steps have converged
+_SMALLEST_FALL = 1e-9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
@@ -201,9 +216,7 @@ def match_marginals(
     is_plain = basis is None and bool(free.all())  # β is then θ - θ_0 itself
     if basis is None:  # each cell by itself
         basis = eye_array(engine.size, format="csr")
-        if start is None:
-            start = None
-        else:
+        if start is not None:
             start = np.where(free, start, 0.0) - np.where(free, base, 0.0)
     rows = basis[free]
     columns = rows.T.tocsr()
@@ -237,7 +250,7 @@ def match_marginals(
 def damped_steps(
     expanded: Callable[[FloatArray], Expanded], point: FloatArray, is_free: np.ndarray
 ) -> tuple[FloatArray, FloatArray]:
-    """Take Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt).
+    """Take Gauss-Newton steps to the minimum, damped where they would not descend (Levenberg and Marquardt).
 
     Parameters
     ----------
@@ -254,13 +267,12 @@ def damped_steps(
         The last point, and the curvature there.
     """
     value, gradient, curvature = expanded(point)
-    damping = 1e-6
+    damping = _FIRST_DAMPING
     growth = 2.0
     free = np.ix_(is_free, is_free)
-    # searches that settle take 5 to 30 damped steps
-    for _ in range(60):
+    for _ in range(_DAMPED_STEPS):
         sizes = np.diag(curvature)  # next to nothing where a probability is 0 but for rounding
-        added = damping * np.maximum(sizes, 1e-9 * sizes.max())
+        added = damping * np.maximum(sizes, _LEAST_SIZE * sizes.max())
         step = np.zeros(len(point))
         step[is_free] = np.linalg.solve((curvature + np.diag(added))[free], gradient[is_free])
         trial = expanded(point - step)
@@ -269,14 +281,15 @@ def damped_steps(
             gain = fall / (0.5 * step @ (added * step + gradient))  # 1 where the model is exact
             point = point - step
             value, gradient, curvature = trial
-            damping = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9)
+            # a good step lowers the damping, to a third at most, and a poor one raises it
+            damping = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), _LEAST_DAMPING)
             growth = 2.0
-            if fall < 1e-9 * (1 + abs(value)):
+            if fall < _SMALLEST_FALL * (1 + abs(value)):
                 break
         else:
             damping = damping * growth
             growth = 2 * growth
-            if damping > 1e6:
+            if damping > _MOST_DAMPING:
                 break
     return point, curvature
 

@@ -107,13 +107,13 @@ def test_all_states_given_are_no_condition(learned):
 
 def test_no_model_is_fitted_for_an_interval(monkeypatch, learned):
     """The approximation at the released fit is made once for all intervals."""
-    made, real = [], cell_errors.Expansion
+    made, real = [], cell_errors.MeansExpansion
 
     def expanded(**known):
         made.append(known)
         return real(**known)
 
-    monkeypatch.setattr(cell_errors, "Expansion", expanded)
+    monkeypatch.setattr(cell_errors, "MeansExpansion", expanded)
     monkeypatch.setattr(
         estimator, "noise_aware_mode", lambda *_: pytest.fail("the tables were fitted")
     )

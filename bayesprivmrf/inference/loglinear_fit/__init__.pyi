@@ -21,6 +21,7 @@ from .scale_prior import (
     SPREAD_IN_COMMON,
     EffectsPrior,
 )
+from .search import Descent, Phase, Turn, iterate
 
 __all__ = [
     "LOCATION",
@@ -30,6 +31,7 @@ __all__ = [
     "SPREAD_BETWEEN_ORDERS",
     "SPREAD_IN_COMMON",
     "DenseCurvature",
+    "Descent",
     "EffectsPrior",
     "Eliminated",
     "ExactMoments",
@@ -41,13 +43,16 @@ __all__ = [
     "Moments",
     "NoisyMeans",
     "PairFit",
+    "Phase",
     "Prior",
     "Product",
     "Scope",
+    "Turn",
     "closed_form",
     "features_of",
     "fit_means",
     "is_narrow",
+    "iterate",
     "margin",
     "moments_by",
     "moments_of",

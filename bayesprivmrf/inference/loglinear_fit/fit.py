@@ -44,7 +44,7 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, GibbsMoments
-from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, search
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
@@ -365,7 +365,7 @@ def _by_sampling(problem: _DrawnRidge, start: FloatArray, worth: float) -> PairF
         Phase(rounds=rounds, weighs=False, expands=False, may_end=False, averages=True),
     )
     chains.advance(moments.potentials(start), 1, _FIRST_WARM_UP)
-    found = search(problem.renewed, start, schedule)
+    found = iterate(problem.renewed, start, schedule)
     potentials = moments.potentials(found.point)
     codes = chains.advance(potentials, problem.sweeps)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)

@@ -44,7 +44,7 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Schedule,
     Searched,
     Turn,
-    search,
+    iterate,
 )
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -81,6 +81,12 @@ _ENDED = 1e-4
 # A step shorter than this counts as this long where it divides, nats
 _TINY = 1e-12
 
+# Prior deviations beyond which a first fit is weighed again without further checks
+_BEYOND = 2.0
+
+# Standard deviations of a mean by which the penalty of a first fit may be wrong
+_WRONG = 0.5
+
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT = 500
 _LARGEST = 2000
@@ -100,15 +106,14 @@ def needs_reweighting(
     where that is costly, only if an effect is beyond two of the prior's.
     """
     size = fit.effects.size
-    # an estimate this far out in its prior is weighed again without further checks
-    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > 2.0 * prior)
+    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > _BEYOND * prior)
     if size == 0 or size > _LARGEST or beyond or fit.inference != "exact" or size > _LARGEST_EXACT:
         return beyond and size <= _LARGEST
     covariance = moments_of(fit.effects, generator).expanded(fit.coordinates)[1]
     penalty = (np.eye(size) / total + noises[:, None] * np.linalg.inv(covariance)) / prior**2
     pull = penalty @ fit.coordinates - ridges * fit.coordinates
-    # the penalty of the first fit may be wrong by half a standard deviation of a mean
-    return bool((np.abs(pull) > 0.5 * np.sqrt(noises + covariance.diagonal() / total)).any())
+    deviations = np.sqrt(noises + covariance.diagonal() / total)
+    return bool((np.abs(pull) > _WRONG * deviations).any())
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -160,7 +165,7 @@ class NoisyMeans[P: Prior]:
             prior = prior.learned(beta, curvature.variances)
             curvature = DenseCurvature(information=information, prior=prior.precision)
         return GaussNewton(
-            data=self,
+            noisy=self,
             beta=beta,
             mean=mean,
             root=root,
@@ -177,7 +182,7 @@ class GaussNewton[P: Prior]:
 
     Parameters
     ----------
-    data
+    noisy
         What was measured.
     beta, mean
         The estimate, and the means :math:`\mu` there, shape (d,).
@@ -193,7 +198,7 @@ class GaussNewton[P: Prior]:
         The step of the last round, shape (d,); None in the first.
     """
 
-    data: NoisyMeans[P]
+    noisy: NoisyMeans[P]
     beta: FloatArray
     mean: FloatArray
     root: FloatArray
@@ -234,7 +239,7 @@ class GaussNewton[P: Prior]:
         here = self._value(self.beta, self.mean)
         for _ in range(_HALVINGS):
             trial = self.beta + share * step
-            if self._value(trial, self.data.moments.means(trial)[1]) < here:
+            if self._value(trial, self.noisy.moments.means(trial)[1]) < here:
                 break
             share /= 2
         return share
@@ -246,10 +251,10 @@ class GaussNewton[P: Prior]:
 
     def _residual(self, mean: FloatArray) -> FloatArray:
         """Return L⁻¹ (t - μ)."""
-        return solve_triangular(self.root, self.data.means - mean, lower=True)
+        return solve_triangular(self.root, self.noisy.means - mean, lower=True)
 
 
-def schedule_of[P: Prior](data: NoisyMeans[P]) -> Schedule:
+def schedule_of[P: Prior](noisy: NoisyMeans[P]) -> Schedule:
     """Return the phases of a search, by what the moments can do and whether the prior learns its scales.
 
     With exact covariances W is computed anew in the first rounds and then kept. Where scales are learned W follows
@@ -257,8 +262,8 @@ def schedule_of[P: Prior](data: NoisyMeans[P]) -> Schedule:
     curvature are kept after some rounds, for with ever new draws no search would settle. Where even means are drawn,
     no search settles: its last estimates are averaged.
     """
-    moments = data.moments
-    learns = data.prior.is_learned
+    moments = noisy.moments
+    learns = noisy.prior.is_learned
     if not moments.has_covariance:
         halves = moments.has_means
         drawn = (
@@ -288,7 +293,7 @@ def schedule_of[P: Prior](data: NoisyMeans[P]) -> Schedule:
 
 
 def reweighted_fit[P: Prior](
-    effects: Effects, data: NoisyMeans[P], start: FloatArray | None = None
+    effects: Effects, noisy: NoisyMeans[P], start: FloatArray | None = None
 ) -> tuple[PairFit, P]:
     """Return the mode, with weights that are updated at the estimate, and the prior with its learned scales.
 
@@ -296,36 +301,36 @@ def reweighted_fit[P: Prior](
     ----------
     effects
         The model's coordinates.
-    data
+    noisy
         The noisy means, with the moments of the model and the prior.
     start
         β to begin at, held to two prior deviations; 0 by default.
     """
     begin = np.zeros(effects.size)
     if start is not None:
-        farthest = _FARTHEST / np.sqrt(data.prior.precision)
+        farthest = _FARTHEST / np.sqrt(noisy.prior.precision)
         begin = np.clip(start, -farthest, farthest)
-    found = search(data.renewed, begin, schedule_of(data))
-    point = np.nan_to_num(found.point if data.moments.has_means else found.average)
+    found = iterate(noisy.renewed, begin, schedule_of(noisy))
+    point = np.nan_to_num(found.point if noisy.moments.has_means else found.average)
     fit = PairFit(
         effects=effects,
         coordinates=point,
-        inference="exact" if data.moments.has_means else "gibbs",
-        status=_status_of(data, found, point),
+        inference="exact" if noisy.moments.has_means else "gibbs",
+        status=_status_of(noisy, found, point),
         details={"iterations": found.rounds, "penalty": "curvature at the estimate"},
     )
     return fit, found.weighted.prior
 
 
 def _status_of[P: Prior](
-    data: NoisyMeans[P], found: Searched[GaussNewton[P]], point: FloatArray
+    noisy: NoisyMeans[P], found: Searched[GaussNewton[P]], point: FloatArray
 ) -> Status:
     """Return how a search ended: by its last step, and by the step that the weights at its end would leave.
 
     The last rounds may have kept weights of an earlier estimate. A mode is one where its own weights leave no step
     either.
     """
-    moments = data.moments
+    moments = noisy.moments
     moved = found.last.descent.moved
     if moments.has_means:
         has_ended = moved < _ENDED
@@ -333,7 +338,7 @@ def _status_of[P: Prior](
         has_ended = moved < _LARGEST_STEP and moments.is_mixed(point)
     left = 0.0
     if moments.has_means and moments.has_covariance:
-        own = data.renewed(point, found.last, _AT_THE_END)
+        own = noisy.renewed(point, found.last, _AT_THE_END)
         # in posterior standard deviations
         left = float((np.abs(own.step()) / np.sqrt(own.curvature.variances)).max(initial=0.0))
     if not (has_ended and left < _FAR and np.isfinite(found.point).all()):

@@ -132,7 +132,7 @@ class Weighted(Protocol):
         """True if the estimate and its weights hardly changed in the last round, which ends a search."""
         ...
 
-    def descended(self, turn: Turn) -> Descent:
+    def descended(self, turn: Turn, /) -> Descent:
         """Return where a descent with these weights ends."""
         ...
 
@@ -180,7 +180,7 @@ type Renewal[W: Weighted] = Callable[[FloatArray, Last[W] | None, Turn], W]
 """The weights at an estimate, given the last round (None at first) and the present one."""
 
 
-def search[W: Weighted](
+def iterate[W: Weighted](
     renewed: Renewal[W],
     start: FloatArray,
     schedule: Sequence[Phase],

@@ -52,7 +52,7 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Schedule,
     Searched,
     Turn,
-    search,
+    iterate,
 )
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
@@ -276,18 +276,18 @@ class Search(Objective):
 
     def settle(self, point: FloatArray, log_scales: FloatArray, schedule: Schedule) -> Mode:
         """Return the mode at the end of a search, which begins at a point and at log scales."""
-        return self._mode(search(partial(self._expanded, log_scales), point, schedule))
+        return self._mode(iterate(partial(self._expanded, log_scales), point, schedule))
 
     def _on_trial(self, point: FloatArray, log_scales: FloatArray) -> Mode:
         """Return the mode with learned scales, or that of a few rounds if these show no evidence for the scales."""
         renewed = partial(self._expanded, log_scales)
         rounds = self.settings.rounds
-        found = search(renewed, point, schedule_of(min(rounds, _FIRST_ROUNDS), learns=True))
+        found = iterate(renewed, point, schedule_of(min(rounds, _FIRST_ROUNDS), learns=True))
         mode = self._mode(found)
         if rounds <= _FIRST_ROUNDS or not found.is_open or self._trust(mode) == 0:
             return mode
         rest = Phase(rounds=rounds - _FIRST_ROUNDS, learns=True, damped_after=_FIRST_ROUNDS + 1)
-        return self._mode(search(renewed, point, (rest,), found))
+        return self._mode(iterate(renewed, point, (rest,), found))
 
     def _expanded(
         self, log_scales: FloatArray, point: FloatArray, last: Last[Expansion] | None, turn: Turn

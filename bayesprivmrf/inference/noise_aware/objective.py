@@ -209,7 +209,7 @@ class Expansion:
         self.has_settled = bool(is_still and change <= SETTLED_SCALE)
 
     def minimum(self) -> Descent:
-        """Return the least of the objective with these variances, widths and scales held."""
+        """Return the minimum of the objective with these variances, widths and scales held."""
         objective = self._objective
 
         def penalised(point: FloatArray) -> tuple[float, FloatArray]:
@@ -226,7 +226,7 @@ class Expansion:
         return Descent(point=point, moved=moved, status=optimum.status)
 
     def descended(self, turn: Turn) -> Descent:
-        """Return the least of the objective, and move the multipliers of the answers without noise."""
+        """Return the minimum of the objective, and move the multipliers of answers without noise."""
         found = self.minimum()
         self._objective.hold(found.point)
         return found

@@ -20,7 +20,9 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -28,12 +30,19 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.interval_frame import Status
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
 from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
 # α, prior counts in each cell of π and P; the module says why there are no more
 _PRIOR_COUNT = 0.25
+
+# Largest number of renewals of V; fits that settle take about six, so that 50 is arbitrary
+_RENEWALS = 50
+
+# Move of all coordinates together at which a search has settled, standard deviations
+_SETTLED = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -88,53 +97,99 @@ class TransitionMode:
 def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     """Estimate from evidence, beginning at coordinates φ."""
     refuse_shared(evidence)
-    sums = NoisySums.of(evidence)
-    rows = sums.rows
-    answers = evidence.possible_numbers[1]
-    is_free = np.append(np.ones(rows.size, bool), evidence.total_standard_error > 0)
-    point = np.append(start, np.log(evidence.total))
-    status = Status.ITERATION_LIMIT
-    renewals = 0
+    data = _Answers.of(evidence)
+    begin = np.append(start, np.log(evidence.total))
+    found = iterate(data.renewed, begin, (Phase(rounds=_RENEWALS),))
+    point = found.point
+    status = found.last.descent.status
+    if not np.isfinite(point).all():
+        status = Status.DIVERGED
+    elif status is Status.CONVERGED and not found.has_settled:
+        status = Status.ITERATION_LIMIT
+    sums = data.sums
+    without_noise = replace(sums, noise=np.zeros_like(sums.noise))
+    return TransitionMode(
+        rows=sums.rows,
+        point=point,
+        covariance=_covariance(sums, point, data.is_free),
+        of_sampling=_covariance(without_noise, point, data.is_free),
+        status=status,
+        renewals=found.rounds,
+    )
 
-    def expanded(point: FloatArray) -> Expanded:
-        """Return the objective, its gradient and its Gauss-Newton curvature."""
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answers:
+    """Measured numbers of a chain, and the map to their means.
+
+    Parameters
+    ----------
+    sums
+        The map to the means and covariances of the measured numbers.
+    numbers
+        The numbers y, shape (numbers,).
+    is_free
+        Which coordinates move, shape (size + 1,): all but the log of a public number of records.
+    """
+
+    sums: NoisySums
+    numbers: FloatArray
+    is_free: np.ndarray
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Answers:
+        """Return the answers of some evidence."""
+        sums = NoisySums.of(evidence)
+        is_private = evidence.total_standard_error > 0
+        is_free = np.append(np.ones(sums.rows.size, bool), is_private)
+        return cls(sums, evidence.possible_numbers[1], is_free)
+
+    def renewed(
+        self, point: FloatArray, _last: Last[_WeightedAnswers] | None, _turn: Turn
+    ) -> _WeightedAnswers:
+        """Return generalized least squares with V at a point."""
+        return _WeightedAnswers(self, point)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _WeightedAnswers:
+    """Generalized least squares with V held at a point."""
+
+    answers: _Answers
+    point: FloatArray
+
+    @property
+    def has_settled(self) -> bool:
+        """Return False: a search is judged by its descents."""
+        return False
+
+    def descended(self, _turn: Turn) -> Descent:
+        """Return the minimum with V held."""
+        is_free = self.answers.is_free
+        try:
+            whiten = self.answers.sums.whitening(self.point)
+            point, information = damped_steps(partial(self._expanded, whiten), self.point, is_free)
+        except (
+            np.linalg.LinAlgError
+        ):  # noise that leaves next to no records drives probabilities to 0
+            return Descent(point=self.point, status=Status.DIVERGED)
+        step = (point - self.point)[is_free]
+        moved = float(step @ information[np.ix_(is_free, is_free)] @ step)
+        return Descent(point=point, has_settled=moved < _SETTLED**2)
+
+    def _expanded(self, whiten: Callable[[FloatArray], FloatArray], point: FloatArray) -> Expanded:
+        """Return the objective, its gradient and its Gauss-Newton curvature at a point."""
+        sums = self.answers.sums
         jacobian, mean = sums.jacobian(point)
-        whitened = whiten(np.column_stack([jacobian, answers - mean]))
+        whitened = whiten(np.column_stack([jacobian, self.answers.numbers - mean]))
         slopes = whitened[:, :-1]
         residual = whitened[:, -1]
-        prior, pull, curvature = _prior(rows, point[:-1])
+        prior, pull, curvature = _prior(sums.rows, point[:-1])
         gradient = -slopes.T @ residual
         gradient[:-1] += pull
         information = slopes.T @ slopes
         information[:-1, :-1] += curvature
         return 0.5 * float(residual @ residual) + prior, gradient, information
-
-    # fits that settle take about six renewals of V; 50 is arbitrary
-    while renewals < 50:
-        renewals += 1
-        try:
-            whiten = sums.whitening(point)
-            # the minimum with V held, and the information there
-            following, information = damped_steps(expanded, point, is_free)
-        except (
-            np.linalg.LinAlgError
-        ):  # noise that leaves next to no records drives probabilities to 0
-            status = Status.DIVERGED
-            break
-        moved = (following - point)[is_free]
-        point = following
-        # the search has settled when all coordinates move by less than a thousandth of a standard deviation
-        if moved @ information[np.ix_(is_free, is_free)] @ moved < 1e-3**2:
-            status = Status.CONVERGED
-            break
-    return TransitionMode(
-        rows=rows,
-        point=point,
-        covariance=_covariance(sums, point, is_free),
-        of_sampling=_covariance(replace(sums, noise=np.zeros_like(sums.noise)), point, is_free),
-        status=status if np.isfinite(point).all() else Status.DIVERGED,
-        renewals=renewals,
-    )
 
 
 def _covariance(sums: NoisySums, point: FloatArray, is_free: np.ndarray) -> FloatArray:

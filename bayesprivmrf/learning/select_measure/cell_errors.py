@@ -57,7 +57,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.loglinear_fit.moments import Scope, margin
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.select_measure.cells import Cells
-from bayesprivmrf.learning.select_measure.learned_scales import Expansion, has_scales
+from bayesprivmrf.learning.select_measure.learned_scales import MeansExpansion, has_scales
 from bayesprivmrf.learning.select_measure.measured_tables import NoisyTable
 from bayesprivmrf.learning.select_measure.round_fit import (
     RoundFit,
@@ -201,7 +201,7 @@ class CellErrors:
         return effects, *pooled_means(effects, self.tables, self.total)
 
     @cached_property
-    def _expansion(self) -> Expansion | None:
+    def _expansion(self) -> MeansExpansion | None:
         """Quadratic approximation of the last fit's objective at the model; ``None`` if no scales were learned."""
         effects, means, variances = self._pooled
         if not has_scales(effects):
@@ -214,7 +214,7 @@ class CellErrors:
             off=0.0,
             evaluations=0,
         )
-        return Expansion(fit=fit, means=means, variances=variances)
+        return MeansExpansion(fit=fit, means=means, variances=variances)
 
 
 def given_back(held: FloatArray) -> FloatArray:

@@ -49,14 +49,15 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
+from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, whitened_minimum
 from bayesprivmrf.inference.loglinear_fit.moments import Product, Scope
 from bayesprivmrf.inference.loglinear_fit.scale_prior import (
     DENSE_LIMIT,
     EffectsPrior,
     learned_scales,
 )
-from bayesprivmrf.inference.optimize import minimize, one_blas_thread
+from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.select_measure.cells import Cells
 from bayesprivmrf.learning.select_measure.measured_tables import (
@@ -81,8 +82,20 @@ from bayesprivmrf.model.tables import FloatArray
 # Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
 RENEWALS = 3
 
-# The most steps of a search, and the gradient at which it ends, in posterior standard deviations
-_ITERATIONS, _GRADIENT = 100, 1e-2
+# Rounds of the last fit: the renewals, of which each learns the scales
+_SCHEDULE = (Phase(rounds=RENEWALS, learns=True, may_end=False),)
+
+# The most steps of a round
+_ITERATIONS = 100
+
+# The gradient at which a round ends, in posterior standard deviations
+_GRADIENT = 1e-2
+
+# Steps of the fixed point of the scales in each renewal
+_SCALE_STEPS = 6
+
+# Variance of rounding a count, records squared
+_ROUNDING = 1 / 12
 
 # Rows of a factor of J C J that are mapped to the cells of a table at once
 _TOGETHER = 64
@@ -105,8 +118,8 @@ def has_scales(effects: Effects) -> bool:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Expansion:
-    """Quadratic approximation of the module's objective at a point.
+class MeansExpansion:
+    """Quadratic approximation of the module's objective at a point: the weights of one round of the search.
 
     Parameters
     ----------
@@ -131,8 +144,7 @@ class Expansion:
     @cached_property
     def weights(self) -> FloatArray:
         """Information of each pooled mean, shape (d,)."""
-        # rounding a count has variance 1/12
-        return 1 / np.maximum(self.variances, (1 / 12) / self.fit.total**2)
+        return 1 / np.maximum(self.variances, _ROUNDING / self.fit.total**2)
 
     @cached_property
     def missed(self) -> FloatArray:
@@ -160,8 +172,8 @@ class Expansion:
         before = self.log_scales
         if before is None:  # those of the fit before
             before = np.log(prior_deviations(np.array(self.prior.orders, dtype=int)))
-        # six fixed-point iterations of the scales in each update
-        return learned_scales(self.prior, before, information, np.append(beta, 0.0), slope, steps=6)
+        point = np.append(beta, 0.0)
+        return learned_scales(self.prior, before, information, point, slope, steps=_SCALE_STEPS)
 
     @cached_property
     def curvature(self) -> DenseCurvature:
@@ -199,22 +211,43 @@ class Expansion:
             found += np.square(moved).sum(axis=0)
         return found
 
-    def improved(self) -> tuple[RoundFit, FloatArray]:
-        """Return the fit at the learned scales, and these scales."""
+    def renewed(
+        self, _point: FloatArray, last: Last[MeansExpansion] | None, _turn: Turn
+    ) -> MeansExpansion:
+        """Return the expansion at the fit of the last round, with its scales; this one in the first round."""
+        if last is None:
+            return self
+        before = last.weighted
+        return replace(self, fit=before.improved, log_scales=before.learned)
+
+    @property
+    def has_settled(self) -> bool:
+        """Return False: the number of renewals is given."""
+        return False
+
+    def descended(self, turn: Turn) -> Descent:
+        """Return the minimum at the learned scales."""
+        return Descent(point=self.improved.coordinates, status=self.improved.status)
+
+    @cached_property
+    def improved(self) -> RoundFit:
+        """The fit at the learned scales."""
         fit = self.fit
         precision = self.prior.precision(self.learned)
-        size = self.fit.effects.size
 
-        def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
-            beta = fit.coordinates + self.curvature.step(whitened)
+        def objective(beta: FloatArray) -> tuple[float, FloatArray]:
             means, product = fit.engine.linearized(beta)
             missed = self.means - means
             slope = precision * beta - product(self.weights * missed)
             value = 0.5 * (self.weights @ missed**2 + precision @ beta**2)
-            return float(value), self.curvature.gradient(slope)
+            return float(value), slope
 
-        found = minimize(
-            objective, np.zeros(size), gradient_tolerance=_GRADIENT, iterations=_ITERATIONS
+        point, found = whitened_minimum(
+            objective,
+            fit.coordinates,
+            self.curvature,
+            gradient_tolerance=_GRADIENT,
+            iterations=_ITERATIONS,
         )
         # one more step of the expansion would move the means by so much
         left = self.derivative @ self.curvature.step(found.gradient)
@@ -226,11 +259,11 @@ class Expansion:
         is_finite = np.isfinite(found.value) and math.isfinite(off)
         return replace(
             fit,
-            coordinates=fit.coordinates + self.curvature.step(found.point),
+            coordinates=point,
             status=status if is_finite else Status.DIVERGED,
             off=off,
             evaluations=fit.evaluations + found.evaluations,
-        ), self.learned
+        )
 
     @cached_property
     def _linearized(self) -> tuple[FloatArray, Product]:
@@ -266,13 +299,10 @@ def with_learned_scales(
         number = total
         error = 0.0
     pooled, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
-    found = fit
-    scales = None
-    for _ in range(RENEWALS):
-        expansion = Expansion(fit=found, means=pooled, variances=variances, log_scales=scales)
-        found, scales = expansion.improved()
-        if found.status is Status.DIVERGED:
-            return fit
+    first = MeansExpansion(fit=fit, means=pooled, variances=variances)
+    found = iterate(first.renewed, fit.coordinates, _SCHEDULE).weighted.improved
+    if found.status is Status.DIVERGED:
+        return fit
     return found
 
 

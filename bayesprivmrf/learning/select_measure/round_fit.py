@@ -33,7 +33,7 @@ chosen tables. `bayesprivmrf.learning.select_measure.rounds_solution` computes i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments, Scope, moments_of
-from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread, ridge_mode
+from bayesprivmrf.inference.optimize import MEMORY, Optimum, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.select_measure.measured_tables import NoisyTable
@@ -61,7 +61,11 @@ CONVERGED = 0.25
 _TOLERANCE = 1e-9
 
 # Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds
-_MEMORY, _MOST_KEPT = 1_000_000, 160
+_MEMORY = 1_000_000
+_MOST_KEPT = 160
+
+# Least variance of an effect in one record, by which a ridge divides
+_LEAST_SPREAD = 1e-7
 
 # Least count of a group, records
 _HALF = 0.5
@@ -165,11 +169,8 @@ def fit_tables(
     else:
         beta = carried(effects, last)
     if not iterations:
-        for each in measured if last is None else ():
-            if len(each.scope) == 1 and each.scope in effects.subsets:
-                start = effects.offsets[effects.subsets.index(each.scope)]
-                starting = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
-                beta[start : start + starting.size] = starting
+        if last is None:
+            beta = _of_singles(effects, measured)
         return RoundFit(
             effects=effects,
             coordinates=beta,
@@ -186,24 +187,14 @@ def fit_tables(
         for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True)
     ]
     spreads = [np.zeros(0), *((second - mean**2).ravel() for mean, second in moments)]
-    spread = np.maximum(np.concatenate(spreads), 1e-7)
+    spread = np.maximum(np.concatenate(spreads), _LEAST_SPREAD)
     ridge = variances / (spread * prior_deviations(effects.orders) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
 
     def off(gradient: FloatArray) -> float:
         return distance_in_noise(effects, gradient / unit, variances, total)
 
-    nearest = (math.inf, beta / unit)
-    steps = 0
-
-    def is_enough(point: FloatArray, gradient: FloatArray) -> bool:
-        nonlocal nearest, steps
-        steps = steps + 1
-        now = off(gradient)
-        if now < nearest[0]:  # gradients swing on the way
-            nearest = (now, point.copy())
-        return now <= (enough if 2 * steps <= iterations else max(enough, CONVERGED))
-
+    nearest = _Nearest(off, beta / unit, iterations, enough)
     try:
         found = ridge_mode(
             engine.means,
@@ -214,27 +205,80 @@ def fit_tables(
             gradient_tolerance=_TOLERANCE,
             iterations=iterations,
             memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
-            is_enough=is_enough,
+            is_enough=nearest.is_enough,
         )
-        nearest = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
-        if nearest[0] <= CONVERGED:
-            status = Status.CONVERGED
-        else:
-            status = Status.ITERATION_LIMIT
-        steps = found.evaluations
-        if found.status is Status.DIVERGED or not math.isfinite(nearest[0]):
-            status = Status.DIVERGED
-    except BaseException as error:
-        remember(error)  # the nearest point so far is a valid result
+        status = nearest.ended(found)
+    except BaseException as interruption:
+        remember(interruption)  # the nearest point so far is a valid result
         status = Status.STOPPED_EARLY
     return RoundFit(
         effects=effects,
-        coordinates=unit * nearest[1],
+        coordinates=unit * nearest.point,
         total=total,
         status=status,
-        off=nearest[0],
-        evaluations=steps,
+        off=nearest.distance,
+        evaluations=nearest.steps,
     )
+
+
+def _of_singles(effects: Effects, measured: Sequence[NoisyTable]) -> FloatArray:
+    """Return the coordinates of independent variables with noisy shares."""
+    beta = np.zeros(effects.size)
+    for each in measured:
+        if len(each.scope) == 1 and each.scope in effects.subsets:
+            start = effects.offsets[effects.subsets.index(each.scope)]
+            own = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+            beta[start : start + own.size] = own
+    return beta
+
+
+@dataclass(slots=True)
+class _Nearest:
+    """The point of a search that is nearest to the optimum; gradients swing on the way.
+
+    Parameters
+    ----------
+    off
+        Distance from the optimum, in deviations of noise, given a gradient.
+    point
+        The nearest point, shape (d,); the start of the search to begin with.
+    iterations
+        The most of the search.
+    enough
+        Distance at which the search ends; in its second half a quarter will do.
+    distance, steps
+        Distance of the nearest point, and the number of steps so far; at the end, of evaluations.
+    """
+
+    off: Callable[[FloatArray], float]
+    point: FloatArray
+    iterations: int
+    enough: float
+    distance: float = math.inf
+    steps: int = 0
+
+    def is_enough(self, point: FloatArray, gradient: FloatArray) -> bool:
+        """Return True if a step ends near enough; keep its point if it is the nearest."""
+        self.steps += 1
+        now = self.off(gradient)
+        if now < self.distance:
+            self.distance = now
+            self.point = point.copy()
+        is_late = 2 * self.steps > self.iterations
+        return now <= (max(self.enough, CONVERGED) if is_late else self.enough)
+
+    def ended(self, found: Optimum) -> Status:
+        """Take the end of a search into account, and return how it ended."""
+        self.steps = found.evaluations
+        now = self.off(found.gradient)
+        if not self.distance < now:  # an end that is not a number is told
+            self.distance = now
+            self.point = found.point
+        if found.status is Status.DIVERGED or not math.isfinite(self.distance):
+            return Status.DIVERGED
+        if self.distance <= CONVERGED:
+            return Status.CONVERGED
+        return Status.ITERATION_LIMIT
 
 
 def distance_in_noise(
