@@ -22,12 +22,12 @@ from bayesprivmrf.mechanisms.gradient_ascent import (
     Ascent,
     AscentPath,
     GradientLattice,
-    cells_of,
 )
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cells import cells_of
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import (

@@ -34,6 +34,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning import calibrated
 from bayesprivmrf.learning.calibrated import Coordinates, size_of
 from bayesprivmrf.learning.models.maps import LearningMap
+from bayesprivmrf.learning.progress import progress_bar
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseDistribution
@@ -269,7 +270,10 @@ class LearnedParameters(ABC):
             (low, high) = limits
             is_unresponsive = np.zeros(self.vector().size, dtype=bool)
         else:
-            low, high, is_unresponsive = calibrated.limits(self, prob, replicates, random, size)
+            with progress_bar("Simulating releases") as progress:
+                low, high, is_unresponsive = calibrated.limits(
+                    self, prob, replicates, random, size, progress
+                )
         is_absent, moves = self.by_support()
         is_absent &= low < high  # couplings that the declaration excludes have limits of 0
         is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
