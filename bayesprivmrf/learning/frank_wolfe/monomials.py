@@ -44,8 +44,9 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     LogisticRegressions,
     frank_wolfe,
 )
+from bayesprivmrf.learning.models.maps import mechanism_module
 from bayesprivmrf.learning.models.monomials import effect_scales
-from bayesprivmrf.learning.parities.mode import noisy_parity_sums, parity_rows
+from bayesprivmrf.learning.parities.mode import parity_rows
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -152,7 +153,10 @@ class MonomialsByRegressions(ByRegressions):
                 known = None
             else:
                 known = np.array([round(total)])
-            sums = noisy_parity_sums(spins, counts, self.features, self.parity_law, source, known)
+            mechanism = mechanism_module("parities.sums")
+            sums = mechanism.noisy_parity_sums(
+                spins, counts, self.features, self.parity_law, source, known
+            )
             # clipping to [-1, 1] brings a noisy mean of signs nearer to the true mean
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
         coefficients = np.zeros(len(self.sets))

@@ -11,11 +11,12 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, require, require_memory, whole_number
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.parities import multiplicative_weights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.parities.multiplicative_weights import multiplicative_weights
+from bayesprivmrf.mechanisms.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import NoiseSource
@@ -164,8 +165,15 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             details["rounds"] = rounds
             counted = parity_sums(exact.sensitive_spins, exact.sensitive_counts, sets)
             choice, measurement = self._scales(plan, rounds)
-            settings = {"rounds": rounds, "choice_scale": choice, "measurement": measurement}
-            sums = total * multiplicative_weights(counted, sets, total, source, **settings)
+            sums = total * multiplicative_weights(
+                counted,
+                sets,
+                total,
+                source,
+                rounds=rounds,
+                choice_scale=choice,
+                measurement=measurement,
+            )
             details |= stopped_details()
         # the noise of the number of records: none, its own, or that of all sums
         if plan.is_total_public:
