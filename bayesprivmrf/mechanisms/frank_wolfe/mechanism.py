@@ -24,6 +24,7 @@ from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwis
 from bayesprivmrf.learning.frank_wolfe import (
     LARGEST_STEPS,
     ByRegressions,
+    FrankWolfeFit,
     MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
@@ -36,6 +37,7 @@ from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, s
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.frank_wolfe.search import run
 from bayesprivmrf.mechanisms.record_mechanisms import (
     CodedRecords,
     LearningMechanism,
@@ -322,6 +324,16 @@ class PrivateFrankWolfe(
             outlays.append(noisy_sums(step, rho, len(fitted.features), fitted.parity_law, moved))
         return [*outlays, choices_outlay(fitted, fitted.rho, total)]
 
+    def _run(
+        self,
+        fitting: PairwiseByRegressions | MonomialsByRegressions,
+        records: CodedRecords,
+        total: float | None,
+        source: NoiseSource,
+    ) -> FrankWolfeFit:
+        """Run the search on records; another algorithm may replace it."""
+        return run(fitting, records, total, source)
+
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
@@ -329,7 +341,7 @@ class PrivateFrankWolfe(
         law = plan.map.singles
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
-        fitted = plan.map.fit(exact.sensitive_codes, exact.sensitive_counts, total, source)
+        fitted = self._run(plan.map, exact, total, source)
         # from here on, only released numbers are used
         if plan.total_noise is None:
             variance = 0.0
