@@ -3,7 +3,8 @@
 `learn` chooses and measures pairs (`bayesprivmrf.mechanisms.select_measure.one_choice`), and `fit` turns the noisy
 numbers into couplings (`bayesprivmrf.learning.select_measure.couplings`). The mechanism runs both on records; anybody
 who has the release can run them on rows drawn from the released model. `learned.couplings_interval()` calls
-`linearised`, whose limits `bayesprivmrf.learning.select_measure.couplings_interval` derives.
+`linearised`, whose limits `bayesprivmrf.learning.select_measure.couplings_interval` derives, and
+`bayesprivmrf.learning.select_measure.left_out` for pairs that were left out.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Noise:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOfFitting:
-    """How the couplings of a release were fitted, which decides how they err.
+    """The way in which the couplings of a release were fitted, which decides how they err.
 
     Parameters
     ----------
