@@ -295,7 +295,14 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         )  # refuses what would not fit
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
-        plan = AscentPlan(**self._declared(specification), ascent=ascent, count_noise=count_noise)
+        declared = self._declared(specification)
+        plan = AscentPlan(
+            specification=specification,
+            missing=declared.missing,
+            other=declared.other,
+            ascent=ascent,
+            count_noise=count_noise,
+        )
         # one more for the number of records
         require_fine_lattice(1 + ascent.drawn_noises, plan.smallest_scale, epsilon, self.delta)
         return plan

@@ -1,5 +1,5 @@
 from .mechanism import ParityQueries
-from .multiplicative_weights import multiplicative_weights
+from .multiplicative_weights import Steps, multiplicative_weights
 from .sums import noisy_parity_sums, parity_sums
 
-__all__ = ["ParityQueries", "multiplicative_weights", "noisy_parity_sums", "parity_sums"]
+__all__ = ["ParityQueries", "Steps", "multiplicative_weights", "noisy_parity_sums", "parity_sums"]

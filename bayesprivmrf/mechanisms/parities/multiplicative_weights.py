@@ -14,6 +14,8 @@ noisy with a budget of its own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from bayesprivmrf.interruption import remember
@@ -28,15 +30,31 @@ _PASSES = 10
 _UPDATES = 200
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """Public number and noise of the rounds.
+
+    Parameters
+    ----------
+    rounds
+        Number of rounds T.
+    choice_scale
+        Scale of the exponential mechanism, records.
+    measurement
+        Noise on a measured sum.
+    """
+
+    rounds: int
+    choice_scale: float
+    measurement: NoiseDistribution
+
+
 def multiplicative_weights(
     sums: IntArray,
     monomials: Monomials,
     total: float,
     source: NoiseSource,
-    *,
-    rounds: int,
-    choice_scale: float,
-    measurement: NoiseDistribution,
+    steps: Steps,
 ) -> FloatArray:
     """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
 
@@ -50,8 +68,8 @@ def multiplicative_weights(
         Public or noisy number of records N, positive.
     source
         Source of the choices and of the noise.
-    rounds, choice_scale, measurement
-        Public: number of rounds T, scale of the exponential mechanism in records, and noise on a measured sum.
+    steps
+        Public number and noise of the rounds.
     """
     masks = monomials.masks
     weights = np.full(2**monomials.variables, 0.5**monomials.variables)
@@ -60,10 +78,10 @@ def multiplicative_weights(
     signs: list[np.ndarray] = []
     targets: list[float] = []
     try:
-        for _ in range(rounds):
+        for _ in range(steps.rounds):
             scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
-            chosen = 1 + int(source.choose(scores[None], choice_scale)[0])
-            noisy = int(source.add(sums[chosen : chosen + 1], measurement)[0])
+            chosen = 1 + int(source.choose(scores[None], steps.choice_scale)[0])
+            noisy = int(source.add(sums[chosen : chosen + 1], steps.measurement)[0])
             signs.append(_signs(int(masks[chosen]), monomials.variables))
             targets.append(min(max(noisy / total, -1.0), 1.0))
             passes = max(1, min(_PASSES, _UPDATES // len(signs)))
