@@ -23,8 +23,9 @@ import pandas as pd
 
 import bayesprivmrf as bpm
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions, choose_atoms
+from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
+from bayesprivmrf.mechanisms.frank_wolfe import choose_atoms
 from bayesprivmrf.noise import SecureNoise
 
 WIDTH = 1.0

@@ -30,8 +30,9 @@ import pandas as pd
 from separator_fem import SeparatorFEM, best_by_enumeration, best_by_program
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.parities import default_ridges, fit_parities, parity_sums, walsh_hadamard
+from bayesprivmrf.learning.parities import default_ridges, fit_parities, walsh_hadamard
 from bayesprivmrf.mechanisms import ParityQueries, PrivateFrankWolfe
+from bayesprivmrf.mechanisms.parities import parity_sums
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, selection_scale

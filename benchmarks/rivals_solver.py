@@ -1,9 +1,10 @@
 r"""mbi's estimator by this library's exact marginals, which need no compiler: for `rivals_theirs.py --solver here`.
 
 mbi minimises :math:`L(\mu) = \sum_C \tfrac12 \|w_C (\mu_C - y_C) / \sigma_C\|^2` over the tables of models by mirror
-descent with a line search. In orthonormal coordinates t of all effects (`learning.select_measure.round_fit`)
-L is a quadratic form, diagonal but for merged single variables, whose states have different noise. The same steps are
-taken here, of the same sizes, until as many are done or the loss falls by less than 1e-9 of it in a hundred.
+descent with a line search. In orthonormal coordinates t of all effects
+(`bayesprivmrf.learning.select_measure.round_fit`) L is a quadratic form, diagonal but for merged single variables,
+whose states have different noise. The same steps are taken here, of the same sizes, until as many are done or the
+loss falls by less than 1e-9 of it in a hundred.
 """
 
 from __future__ import annotations

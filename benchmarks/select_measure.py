@@ -81,7 +81,7 @@ def by_variable(codes: np.ndarray, public: MeasurementPlan, source: SimulatedNoi
     """The best neighbours of every variable by itself; a pair that both choose is measured once."""
     counts = np.ones(len(codes), dtype=np.int64)
     sums = pair_sums(codes, counts, public.cardinalities)
-    one_way = source.add(2 * sums.joint.diagonal() - sums.records, public.one_way)
+    one_way = source.add(2 * sums.joint.diagonal() - sums.total, public.one_way)
     scores = dependence_scores(
         sums, public.cardinalities, public_shares(one_way, float(len(codes)), public)
     )
@@ -91,7 +91,7 @@ def by_variable(codes: np.ndarray, public: MeasurementPlan, source: SimulatedNoi
     pairs = sorted({(min(i, j), max(i, j)) for i, row in enumerate(chosen.tolist()) for j in row})
     i, j = np.array(pairs).T
     n = sums.joint.diagonal()
-    products = sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
+    products = sums.total - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
     return Measured(
         one_way=one_way, pairs=np.array(pairs), two_way=source.add(products, public.two_way)
     )

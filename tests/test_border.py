@@ -24,10 +24,6 @@ from bayesprivmrf.network import IsingNetwork
 
 ROOT = Path(__file__).parents[1]
 NOT_PUBLIC = ("mechanisms", "records", "survey", "cli")
-GIVEN_NOISE = tuple(
-    f"bayesprivmrf.learning.{room}"
-    for room in ("frank_wolfe", "select_measure", "parities", "gradient_ascent")
-)  # pure functions of records and a source of noise, which protect nobody by themselves
 HEAVY = {
     "pgmpy",
     "pymc",
@@ -105,7 +101,7 @@ def public_callables() -> list[tuple[str, str, Any]]:
     """Every public function and method of the public side's modules: module, name, object."""
     found: list[tuple[str, str, Any]] = []
     for info in pkgutil.walk_packages(bayesprivmrf.__path__, "bayesprivmrf."):
-        if info.name.split(".")[1] in NOT_PUBLIC or info.name.startswith(GIVEN_NOISE):
+        if info.name.split(".")[1] in NOT_PUBLIC:
             continue
         module = importlib.import_module(info.name)
         for name, thing in vars(module).items():

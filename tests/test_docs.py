@@ -262,15 +262,15 @@ def way_of_select_measure() -> str:
     return page.partition("## One method, from data to interval")[2].partition("\n## ")[0]
 
 
-def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_or_nine_files():
+def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_about_ten_files():
     """Each file of the two lists exists, and the file before it, or the one said, imports what it is reached by."""
     step = re.compile(r"^(\d+)\. `([\w/]+)\.py`(?:, by `(\w+)`(?: \((\d+)\))?)?: \S", re.MULTILINE)
     found = [
         (int(number), "bayesprivmrf." + path.replace("/", "."), *how)
         for number, path, *how in step.findall(way_of_select_measure())
     ]
-    assert len(found) == 17
-    for route in (found[:9], found[9:]):
+    assert len(found) == 20
+    for route in (found[:11], found[11:]):
         assert [number for number, *_ in route] == list(range(1, len(route) + 1))
         modules = [importlib.import_module(module) for _, module, *_ in route]
         assert len(set(modules)) == len(route)

@@ -14,8 +14,8 @@ from bayesprivmrf.audit.empirical import AuditResult, audit_ratios
 from bayesprivmrf.audit.worst_case import Sums
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError, NoiseWarning
-from bayesprivmrf.mechanisms.gradient_ascent import cells_of
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cells import cells_of
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import LAPLACE
 from bayesprivmrf.privacy import Adjacency

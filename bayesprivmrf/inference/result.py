@@ -109,7 +109,8 @@ class Result(Card):
 
         Notes
         -----
-        Derivations: `bayesprivmrf.inference.noise_aware.interval`, `bayesprivmrf.learning.select_measure.rounds_solution`,
+        Derivations: `bayesprivmrf.inference.noise_aware.interval`,
+        `bayesprivmrf.learning.select_measure.rounds_solution`,
         `bayesprivmrf.inference.posterior.results.quantities`. Measured coverage:
         `benchmarks/results/noise-aware-intervals.csv` and the benchmark pages.
         """

@@ -23,25 +23,44 @@ truth. It assumes that the map treats parameters of one kind and size alike. It 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.noise.source import SimulatedNoise
 
-# rounds of the search; shares of the replicates for each round, for the model itself, and for the moved models
-_ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
+if TYPE_CHECKING:
+    from bayesprivmrf.learning.models.maps import LearningMap
+    from bayesprivmrf.learning.models.solution import LearnedSolution
+
+# Rounds of the search for the model
+_ROUNDS = 4
+# Shares of the replicates for each round, for the model itself, and for the moved models
+_ROUND = 0.1
+_STILL = 0.4
+_MOVED = 0.4
+# Least replicates in a round: enough for a mean; arbitrary
+_LEAST_IN_A_ROUND = 8
 # Smallest share of a step that a map is assumed to respond by, because a search divides by it. If the map responds
 # less, the limits may be too narrow and are marked.
 _LEAST_SLOPE = 0.2
-# probes in a bin for the mean response, and for its quantiles, which need some dozens of probes at 5 %
-_BIN_OF_MEAN, _BIN = 10, 40
+# Probes in a bin for the mean response, and for its quantiles, which need some dozens of probes at 5 %
+_BIN_OF_MEAN = 10
+_BIN = 40
+# Share of the map's own errors that is below the reach of a parameter that was found: one error in fifty is larger
+_FOUND = 0.98
+# Share of distinct rows below which merging equal rows pays, because a weighted row takes longer
+_FEW_ROWS = 0.3
 
 
 class Coordinates(NamedTuple):
@@ -53,8 +72,67 @@ class Coordinates(NamedTuple):
     """Kind of each parameter: the map treats parameters of a kind alike; -1 for parameters that it does not learn."""
 
 
+class Learned(Protocol):
+    """Protocol of a learned model that intervals by simulation need: its parameters as a vector, and its map."""
+
+    @property
+    def domain(self) -> Domain:
+        """Variables and states."""
+        ...
+
+    @property
+    def total(self) -> float | None:
+        """Number of records, public or noisy; ``None`` if it is not known."""
+        ...
+
+    @property
+    def total_noise(self) -> NoiseDistribution | None:
+        """Noise of the number of records; ``None`` if there is none."""
+        ...
+
+    @property
+    def map(self) -> LearningMap | None:
+        """The learning map; ``None`` if the release does not tell how it was made."""
+        ...
+
+    @cached_property
+    def solution(self) -> LearnedSolution:
+        """The model, which draws rows."""
+        ...
+
+    @property
+    def _without_map(self) -> str:
+        """Text of the error for a release without a map."""
+        ...
+
+    def coordinates(self) -> Coordinates:
+        """Return the group and the kind of each parameter."""
+        ...
+
+    def vector(self) -> FloatArray:
+        """Return all parameters, each of them once."""
+        ...
+
+    def with_vector(self, values: FloatArray, /) -> Self:
+        """Return the release with other parameters."""
+        ...
+
+    def with_parameters(self, parts: tuple[FloatArray, ...], /) -> Self:
+        """Return the release with the parameters that its map returned."""
+        ...
+
+    def standard_noise(self, generator: np.random.Generator, /) -> FloatArray:
+        """Return standard normal numbers under the constraints of the parameters."""
+        ...
+
+
 def limits(
-    learned: Any, prob: float, replicates: int, generator: np.random.Generator, total: float | None
+    learned: Learned,
+    prob: float,
+    replicates: int,
+    generator: np.random.Generator,
+    total: float | None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[FloatArray, FloatArray, np.ndarray]:
     """Return lower and upper limits of all parameters, and a mask of limits that may be too narrow.
 
@@ -70,45 +148,31 @@ def limits(
         Generator that draws the records and the noise.
     total
         Number of records to simulate; by default that of the release.
+    progress
+        Called after each simulated release with the number of those that are done, and of all.
     """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     space = learned.coordinates()
     estimate = learned.vector()
-    # at least eight replicates in a round, enough for a mean; arbitrary
-    in_a_round = max(math.ceil(_ROUND * replicates), 8)
-    unmoved, moved = (max(math.ceil(share * replicates), 2) for share in (_STILL, _MOVED))
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("Simulating releases"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    is_hidden = not (console.is_terminal or console.is_jupyter)
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("", total=_ROUNDS * in_a_round + unmoved + moved)
+    in_a_round = max(math.ceil(_ROUND * replicates), _LEAST_IN_A_ROUND)
+    unmoved = max(math.ceil(_STILL * replicates), 2)
+    moved = max(math.ceil(_MOVED * replicates), 2)
+    wanted = _ROUNDS * in_a_round + unmoved + moved
+    done = itertools.count(1)
 
-        def answers(thetas: Iterable[FloatArray]) -> FloatArray:
-            """Return the map's estimates from records of each model, one row for each."""
-            found = []
-            for theta in thetas:
-                (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
-                found.append(draw.vector())
-                progress.advance(task)
-            return np.array(found)
+    def answers(thetas: Iterable[FloatArray]) -> FloatArray:
+        """Return the map's estimates from rows of each model, one row for each."""
+        found = []
+        for theta in thetas:
+            (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
+            found.append(draw.vector())
+            if progress is not None:
+                progress(next(done), wanted)
+        return np.array(found)
 
-        centre, errors = _centre(space, estimate, in_a_round, answers)
-        still = answers([centre] * unmoved)
-        theta = np.array([_moved(learned, space, centre, errors, generator) for _ in range(moved)])
-        answer = answers(theta)
+    centre, errors = _centre(space, estimate, in_a_round, answers)
+    still = answers([centre] * unmoved)
+    theta = np.array([_moved(learned, space, centre, errors, generator) for _ in range(moved)])
+    answer = answers(theta)
 
     middle = still.mean(axis=0)
     low = np.zeros(estimate.size)
@@ -169,7 +233,7 @@ def _centre(
             own = np.flatnonzero(space.kinds == kind)
             if last is None:  # the first round decides which parameters exceed the map's own errors
                 # a parameter counts as found if only one error in fifty is larger
-                reach = np.quantile(np.abs(answers[:, own] - mean[own]), 0.98)
+                reach = np.quantile(np.abs(answers[:, own] - mean[own]), _FOUND)
                 beyond = np.abs(estimate[own]) > reach  # one large parameter keeps its whole group
                 kept[own] = np.isin(space.groups[own], space.groups[own][beyond])
             else:
@@ -188,7 +252,7 @@ def _centre(
 
 
 def _moved(
-    learned: Any,
+    learned: Learned,
     space: Coordinates,
     centre: FloatArray,
     errors: FloatArray,
@@ -258,7 +322,7 @@ class _Reach:
         return inner + beyond / max(self.slope, _LEAST_SLOPE)
 
 
-def size_of(learned: Any, total: float | None) -> float:
+def size_of(learned: Learned, total: float | None) -> float:
     """Return the number of records to simulate: the given one, or that of the release.
 
     Raises
@@ -279,9 +343,9 @@ def size_of(learned: Any, total: float | None) -> float:
     return total
 
 
-def replicates_of(
-    learned: Any, replicates: int, generator: np.random.Generator, total: float | None = None
-) -> list[Any]:
+def replicates_of[LearnedT: Learned](
+    learned: LearnedT, replicates: int, generator: np.random.Generator, total: float | None = None
+) -> list[LearnedT]:
     """Return releases of the same class, learned from simulated records.
 
     Parameters
@@ -312,8 +376,7 @@ def replicates_of(
         else:
             seen = max(int(source.add(np.array([size]), law)[0]), 1)
         rows, counts = distinct_rows(codes)
-        # merging pays only if few rows are distinct, because a weighted row takes longer; sums are equal
-        if len(rows) >= 0.3 * len(codes):
+        if len(rows) >= _FEW_ROWS * len(codes):  # sums are equal either way
             rows = codes
             counts = np.ones(len(codes), dtype=np.int64)
         parts = learned.map.learn(rows, counts, float(seen), source)

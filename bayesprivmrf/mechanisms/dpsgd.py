@@ -22,12 +22,12 @@ from bayesprivmrf.mechanisms.gradient_ascent import (
     Ascent,
     AscentPath,
     GradientLattice,
-    cells_of,
 )
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cells import cells_of
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import (
@@ -295,7 +295,14 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         )  # refuses what would not fit
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
-        plan = AscentPlan(**self._declared(specification), ascent=ascent, count_noise=count_noise)
+        declared = self._declared(specification)
+        plan = AscentPlan(
+            specification=specification,
+            missing=declared.missing,
+            other=declared.other,
+            ascent=ascent,
+            count_noise=count_noise,
+        )
         # one more for the number of records
         require_fine_lattice(1 + ascent.drawn_noises, plan.smallest_scale, epsilon, self.delta)
         return plan

@@ -24,6 +24,7 @@ import numpy as np
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.cells import cells_of
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -153,19 +154,6 @@ class ExactSum:
     def clipped(self) -> IntArray:
         """Return the sum with each entry clipped to `LARGEST_SUM` in size, which increases no distance."""
         return np.clip(self._sum, -LARGEST_SUM, LARGEST_SUM).astype(np.int64)
-
-
-def cells_of(specification: ModelSpecification, codes: np.ndarray) -> np.ndarray:
-    """Return the flat positions of each record's cells, shape (rows, m); codes have shape (rows, p)."""
-    cells = np.empty((len(codes), len(specification.scopes)), dtype=np.intp)
-    starts = specification.offsets[:-1]
-    for place, (scope, start) in enumerate(zip(specification.scopes, starts, strict=True)):
-        position = np.zeros(len(codes), dtype=np.intp)
-        for variable in scope:
-            position *= specification.cardinalities[variable]
-            position += codes[:, variable]
-        cells[:, place] = position + start
-    return cells
 
 
 def draw_each(size: int, numerator: int, words: Callable[[int], np.ndarray]) -> np.ndarray:

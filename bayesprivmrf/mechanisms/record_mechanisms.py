@@ -116,13 +116,13 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
         require(is_plain, name, must, "some", remedy, error=ModelError)
 
     @final
-    def _declared(self, specification: ModelSpecification) -> dict[str, Any]:
-        """Return the fields of a `RecordPlan` for a model."""
-        return {
-            "specification": specification,
-            "missing": redirect_codes("missing", self.missing, specification),
-            "other": redirect_codes("other", self.other, specification),
-        }
+    def _declared(self, specification: ModelSpecification) -> RecordPlan:
+        """Return the declared model with the codes for missing and undeclared values."""
+        return RecordPlan(
+            specification=specification,
+            missing=redirect_codes("missing", self.missing, specification),
+            other=redirect_codes("other", self.other, specification),
+        )
 
     @final
     def _records(self, plan: RecordPlan, data: Any, count: Hashable | None) -> CodedRecords:
@@ -346,8 +346,11 @@ class LearningMechanism[MapT, ReleaseT](
             learning = math.nextafter(
                 float(Fraction(self.rho) - Fraction(TOTAL_SHARE * self.rho)), 0.0
             )
+        declared = self._declared(specification)
         plan: LearningPlan[Any] = LearningPlan(
-            **self._declared(specification),
+            specification=specification,
+            missing=declared.missing,
+            other=declared.other,
             learning=learning,
             total_noise=law,
             is_total_public=self.adjacency is Adjacency.REPLACE_ONE,

@@ -286,8 +286,11 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
                 "with more noise than it may need; ask for fewer or smaller queries, whose sensitivity is exact.",
                 NoiseWarning,
             )
+        declared = self._declared(specification)
         plan = StatisticsPlan(
-            **self._declared(specification),
+            specification=specification,
+            missing=declared.missing,
+            other=declared.other,
             noise=noise,
             queries=queries,
             query_noise=query_noise,

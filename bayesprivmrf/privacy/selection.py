@@ -214,7 +214,7 @@ class PrivacyFilter:
         self._spent += Fraction(rho)
 
 
-# Roundings in one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
+# Roundings in one choice of an atom: see `bayesprivmrf.mechanisms.frank_wolfe.choices.choose_atoms`
 _ROUNDINGS = 3
 
 

@@ -195,7 +195,14 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
             1 + sum(plan.ascent.drawn_noises for plan in plans), smallest, epsilon, self.delta
         )
         declared = self._declared(plans[0].specification)
-        return SearchPlan(**declared, trials=plans, epsilon=epsilon, one_alone=one_alone)
+        return SearchPlan(
+            specification=declared.specification,
+            missing=declared.missing,
+            other=declared.other,
+            trials=plans,
+            epsilon=epsilon,
+            one_alone=one_alone,
+        )
 
     def _guarantee(self, plan: SearchPlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=plan.epsilon, delta=self.delta, adjacency=self.adjacency)

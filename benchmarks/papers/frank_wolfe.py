@@ -37,7 +37,9 @@ from bayesprivmrf.learning.frank_wolfe import (
     UNIT,
     Atoms,
     Design,
+    FrankWolfeFit,
     LogisticRegressions,
+    MonomialsByRegressions,
     NodeRegressions,
     PairwiseByRegressions,
 )
@@ -46,6 +48,7 @@ from bayesprivmrf.mechanisms.frank_wolfe.mechanism import (
     PrivateFrankWolfe,
     choices_outlay,
 )
+from bayesprivmrf.mechanisms.reading import CodedRecords
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -103,22 +106,32 @@ class PaperRegressions(PairwiseByRegressions):
         steps = math.ceil((self.radius * total * math.sqrt(self.share)) ** (2 / 3))
         return min(max(steps, 2), LARGEST_STEPS)
 
-    def _run(
-        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
-    ) -> FloatArray:
-        law = self.noise(steps)
-        with one_blas_thread() as regressions.workers:
-            for step in range(2, steps + 1):  # the weight of an atom beside that of 0, which is 1
-                sums = regressions.sums()
-                scores = np.concatenate([sums, -sums], axis=1)
-                noisy = source.add(scores.ravel(), law).reshape(scores.shape)
-                noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
-                column = noisy.argmax(axis=1) % sums.shape[1]
-                sign = noisy.argmax(axis=1) < sums.shape[1]
-                regressions.move(
-                    Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step
-                )
-        return regressions.iterates
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, ...]:
+        """Return the parameters of the release by the paper's algorithm."""
+        return paper_run(self, CodedRecords.of(codes, counts), total, source).parts
+
+
+def paper_run(
+    fitting: PaperRegressions, records: CodedRecords, total: float | None, source: NoiseSource
+) -> FrankWolfeFit:
+    """Run the paper's algorithm on records: Laplace noise on all scores, and the last iterate."""
+    steps = fitting.steps_for(total)
+    regressions = fitting.regressions(records.sensitive_codes, records.sensitive_counts)
+    eligible = fitting.eligible_groups(regressions)
+    law = fitting.noise(steps)
+    with one_blas_thread() as regressions.workers:
+        for step in range(2, steps + 1):  # the weight of an atom beside that of 0, which is 1
+            sums = regressions.sums()
+            scores = np.concatenate([sums, -sums], axis=1)
+            noisy = source.add(scores.ravel(), law).reshape(scores.shape)
+            noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
+            column = noisy.argmax(axis=1) % sums.shape[1]
+            sign = noisy.argmax(axis=1) < sums.shape[1]
+            signs = (2 * sign[:, None] - 1).astype(np.int8)
+            regressions.move(Atoms(groups=column, signs=signs), step)
+    return fitting.refitted(fitting.model_of(regressions.iterates), None, total)
 
 
 @final
@@ -143,7 +156,8 @@ class PaperIsing(PaperRegressions):
         """One regression a node."""
         return len(self.cardinalities)
 
-    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return the regressions at their start."""
         design = Design.with_constant(codes, self.cardinalities)
         return LogisticRegressions(
             design, codes, counts, self.radius, np.arange(len(self.cardinalities))
@@ -220,7 +234,8 @@ class PaperPairs(PaperRegressions):
             [(i, *ab) for i, k in enumerate(self.cardinalities) for ab in permutations(range(k), 2)]
         )
 
-    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return the regressions at their start."""
         design = IndicatorDesign.of(codes, self.cardinalities)
         return LogisticRegressions(design, codes, counts, self.radius, *self._pairs.T)
 
@@ -238,13 +253,11 @@ class PaperPairs(PaperRegressions):
     def _columns(self) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(self.starts[-1]), np.ones(self.starts[-1])
 
-    def _run(
-        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
-    ) -> FloatArray:
-        by_state = eligible[:, :-1].repeat(self.cardinalities, axis=1)
-        return super()._run(
-            regressions, steps, source, np.pad(by_state, ((0, 0), (0, 1)), constant_values=True)
-        )
+    def eligible_groups(self, regressions: NodeRegressions) -> np.ndarray:
+        """Return the mask of the states of the variables that may be coupled, and of the constant."""
+        by_variable = super().eligible_groups(regressions)[:, :-1]
+        by_state = by_variable.repeat(self.cardinalities, axis=1)
+        return np.pad(by_state, ((0, 0), (0, 1)), constant_values=True)
 
 
 @final
@@ -290,6 +303,16 @@ class PaperFrankWolfe(PrivateFrankWolfe):
         if set(specification.cardinalities) == {2}:
             return PaperIsing
         return PaperPairs
+
+    def _run(
+        self,
+        fitting: PairwiseByRegressions | MonomialsByRegressions,
+        records: CodedRecords,
+        total: float | None,
+        source: NoiseSource,
+    ) -> FrankWolfeFit:
+        assert isinstance(fitting, PaperRegressions)
+        return paper_run(fitting, records, total, source)
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         # an audit knows choices by the exponential mechanism, and not the largest of noisy scores

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
 from bayesprivmrf.learning import LearnedIsing, calibrated, select_measure
 from bayesprivmrf.learning.select_measure import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
-from bayesprivmrf.mechanisms.select_measure import one_choice
+from bayesprivmrf.mechanisms.select_measure import measured_on_rows
 from bayesprivmrf.model import Domain
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
@@ -112,7 +112,7 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
         rng, count = np.random.default_rng(7), 0
         for _ in range(200):
             codes, _ = other.solution.codes(2_000, rng)
-            measured = one_choice.measured_on_rows(
+            measured = measured_on_rows(
                 codes, np.ones(2_000, dtype=int), 2_000.0, learned.map.plan, SimulatedNoise(rng)
             )
             targets = select_measure.PairTargets.of(measured, learned.map.plan, 2_000.0, 0.0)
@@ -131,7 +131,7 @@ def test_the_threshold_that_is_told_is_the_one_that_was_used(rho):
     learned = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=10)
     plan = learned.map.plan
     codes = data.to_numpy().astype(np.uint8)
-    measured = one_choice.measured_on_rows(
+    measured = measured_on_rows(
         codes,
         np.ones(len(codes), dtype=int),
         3_000.0,

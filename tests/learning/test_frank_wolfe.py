@@ -14,8 +14,8 @@ from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe import UNIT
-from bayesprivmrf.learning.frank_wolfe import atoms as atoms_module
-from bayesprivmrf.learning.frank_wolfe import frank_wolfe as search
+from bayesprivmrf.mechanisms.frank_wolfe import choices, choose_atoms
+from bayesprivmrf.mechanisms.frank_wolfe import frank_wolfe as search
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
@@ -75,7 +75,7 @@ def test_atoms_follow_the_exponential_mechanism(starts):
     sums = np.array([30, -12, 4, 25, -31, 2, 14, -9])[: starts[-1]]
     eligible = np.array([True, True, False, True])
     size = 60_000
-    atoms = frank_wolfe.choose_atoms(
+    atoms = choose_atoms(
         np.tile(sums, (size, 1)),
         np.array(starts),
         np.full(size, 20.0),
@@ -97,17 +97,17 @@ def test_the_mass_of_a_group_is_that_of_its_atoms_each_held_up(scale):
     starts = np.array([0, 1, 4, 6, 7])
     sums = rng.integers(-100, 100, (6, 7))
     best = np.abs(np.add.reduceat(np.abs(sums), starts[:-1], axis=1)).max(axis=1)
-    clamp = atoms_module.CLAMP
+    clamp = choices.CLAMP
     expected = np.empty((6, 4))
     for row, group in itertools.product(range(6), range(4)):
         part = sums[row, starts[group] : starts[group + 1]]
-        scores = atoms_module.sign_table(len(part)) @ part
+        scores = choices.sign_table(len(part)) @ part
         expected[row, group] = logsumexp(np.maximum((scores - best[row]) / scale, -clamp))
     absolute = np.abs(sums)
     best_of = np.add.reduceat(absolute, starts[:-1], axis=1)
-    masses = atoms_module.log_masses(sums, absolute, best_of, best, starts, np.full((6, 1), scale))
+    masses = choices.log_masses(sums, absolute, best_of, best, starts, np.full((6, 1), scale))
     np.testing.assert_allclose(masses, expected, rtol=0, atol=2.0**-43)
-    narrow = atoms_module.log_masses(
+    narrow = choices.log_masses(
         sums, absolute, absolute, best, np.arange(8), np.full((6, 1), scale)
     )
     pairs = np.stack([absolute, -absolute]) - best[:, None]
@@ -255,7 +255,7 @@ def chosen_up(label: int, scale_share: float, seed: int):
 
     def run(runs: int) -> np.ndarray:
         size = runs * RUNS_OF_STEPS
-        atoms = frank_wolfe.choose_atoms(
+        atoms = choose_atoms(
             np.tile(sums, (size, 1)),
             np.array([0, 1]),
             np.full(size, float(scale[0])),

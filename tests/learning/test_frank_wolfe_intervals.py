@@ -14,9 +14,10 @@ from scipy.stats import binom
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import LearnedIsing
-from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions, frank_wolfe
+from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions
 from bayesprivmrf.learning.frank_wolfe.expected_path import expected_path
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
+from bayesprivmrf.mechanisms.frank_wolfe import frank_wolfe
 from bayesprivmrf.model import Domain
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee

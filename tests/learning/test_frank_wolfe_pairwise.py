@@ -13,6 +13,7 @@ from scipy.special import softmax
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.learning.frank_wolfe import UNIT, SoftmaxRegressions
+from bayesprivmrf.mechanisms.frank_wolfe import choose_atoms
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
 
@@ -192,7 +193,7 @@ def chosen_signs(label: int, feature: int, share: float, seed: int):
 
     def run(runs: int) -> np.ndarray:
         size = runs * STEPS
-        atoms = frank_wolfe.choose_atoms(
+        atoms = choose_atoms(
             np.tile(sums, (size, 1)),
             start,
             np.tile(scales[:2], size),

@@ -12,7 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.inference.loglinear_fit import closed_form, fit_means, is_narrow
 from bayesprivmrf.learning import LearnedIsing, select_measure
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms.select_measure import one_choice
+from bayesprivmrf.mechanisms.select_measure import measured_on_rows
 from bayesprivmrf.model import Domain, Effects
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import DiscreteGaussian
@@ -114,9 +114,7 @@ def measured(cards, form, noise, n=3000, seed=6):
     rng = np.random.default_rng(seed)
     codes = np.stack([rng.integers(0, k, n) for k in cards], axis=1).astype(np.uint8)
     codes[:, 1] = np.where(rng.random(n) < 0.6, codes[:, 0] % cards[1], codes[:, 1])
-    found = one_choice.measured_on_rows(
-        codes, np.ones(n, dtype=np.int64), float(n), plan, SimulatedNoise(rng)
-    )
+    found = measured_on_rows(codes, np.ones(n, dtype=np.int64), float(n), plan, SimulatedNoise(rng))
     return select_measure.PairTargets.of(found, plan, float(n), 0.0), codes
 
 
@@ -201,7 +199,7 @@ def test_no_more_pairs_of_rare_states_stand_out_by_noise_than_the_rate_allows():
     for _ in range(runs):
         codes, counts = independent([0.005] * 6, total, rng)
         noisy = float(source.add(np.array([total]), law)[0])
-        measured = one_choice.measured_on_rows(codes, counts, noisy, plan, source)
+        measured = measured_on_rows(codes, counts, noisy, plan, source)
         targets = select_measure.PairTargets.of(measured, plan, noisy, law.variance)
         found += bool(targets.standing_out().any())
     # false discoveries where nothing is true: one in ten at most; the level of this test is 1e-4
@@ -243,7 +241,7 @@ def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interva
     for _ in range(runs):
         noisy = float(source.add(np.array([total]), law)[0])
         counts = rng.multinomial(total, table.ravel())
-        measured = one_choice.measured_on_rows(codes, counts, noisy, plan, source)
+        measured = measured_on_rows(codes, counts, noisy, plan, source)
         left_out += (
             not select_measure.PairTargets.of(measured, plan, noisy, law.variance)
             .standing_out()

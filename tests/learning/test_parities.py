@@ -10,6 +10,7 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.learning import parities
+from bayesprivmrf.mechanisms.parities import noisy_parity_sums, parity_sums
 from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (
@@ -66,7 +67,7 @@ def test_the_sums_are_those_of_the_definition():
         family = Monomials.complete(p, order)
         spins, counts = rng.choice([-1, 1], (40, p)).astype(np.int8), rng.integers(1, 10**9, 40)
         expected = [int(counts @ parity(spins, members)) for members in family]
-        assert parities.parity_sums(spins, counts, family).tolist() == expected
+        assert parity_sums(spins, counts, family).tolist() == expected
         codes = ((spins < 0) << np.arange(p)).sum(axis=1)
         table = np.bincount(codes, weights=counts, minlength=2**p)
         assert parities.walsh_hadamard(table)[family.masks].tolist() == expected
@@ -82,12 +83,12 @@ def test_blocks_of_records_add_up():
         rng.choice([-1, 1], (700_001, 6)).astype(np.int8),
         np.ones(700_001, dtype=np.int64),
     )
-    whole = parities.parity_sums(spins, counts, family)
+    whole = parity_sums(spins, counts, family)
     distinct, often = np.unique(spins, axis=0, return_counts=True)
-    assert (parities.parity_sums(distinct, often, family) == whole).all()
+    assert (parity_sums(distinct, often, family) == whole).all()
     rows = np.concatenate(parities.parity_rows(spins.T, family))
     assert (rows.sum(axis=1, dtype=int) == whole).all()
-    assert parities.parity_sums(spins[:0], counts[:0], family).tolist() == [0] * len(family)
+    assert parity_sums(spins[:0], counts[:0], family).tolist() == [0] * len(family)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
@@ -145,12 +146,12 @@ def test_the_sensitivity_is_rounded_up():
 def test_the_sum_of_the_empty_set_is_noisy_unless_the_total_is_given():
     family, rows = Monomials.complete(3, 2), all_spins(3)
     counts = np.ones(8, dtype=np.int64)
-    noisy = parities.noisy_parity_sums(
+    noisy = noisy_parity_sums(
         rows, counts, family, DiscreteGaussian(50.0), SimulatedNoise(np.random.default_rng(4))
     )
     assert noisy.shape == (7,)
     assert noisy[0] != 8
-    given = parities.noisy_parity_sums(
+    given = noisy_parity_sums(
         rows,
         counts,
         family,

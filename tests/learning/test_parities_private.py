@@ -12,6 +12,7 @@ from repeats import few
 from bayesprivmrf.audit import audit, gaussian_epsilon
 from bayesprivmrf.learning import parities
 from bayesprivmrf.mechanisms import discrete_gaussian_laws, promised_loss
+from bayesprivmrf.mechanisms.parities import Steps, multiplicative_weights, parity_sums
 from bayesprivmrf.model import FloatArray, Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (
@@ -32,7 +33,7 @@ def records(p: int) -> np.ndarray:
 
 
 def sums_of(rows: np.ndarray, family: Monomials) -> np.ndarray:
-    return parities.parity_sums(rows, np.ones(len(rows), dtype=np.int64), family)
+    return parity_sums(rows, np.ones(len(rows), dtype=np.int64), family)
 
 
 def triple_sums(total: int) -> tuple[Monomials, np.ndarray, FloatArray]:
@@ -48,7 +49,7 @@ def triple_sums(total: int) -> tuple[Monomials, np.ndarray, FloatArray]:
 def test_without_noise_multiplicative_weights_find_the_expectations():
     family, sums, means = triple_sums(100_000)
     settings = {"rounds": 60, "choice_scale": 0.01, "measurement": NoNoise()}
-    found = parities.multiplicative_weights(sums, family, 100_000.0, source(1), **settings)
+    found = multiplicative_weights(sums, family, 100_000.0, source(1), Steps(**settings))
     assert found[0] == 1.0
     assert np.abs(found - means).max() < 1e-4
 
@@ -56,7 +57,7 @@ def test_without_noise_multiplicative_weights_find_the_expectations():
 def test_multiplicative_weights_are_near_under_noise():
     family, sums, means = triple_sums(5_000)
     settings = {"rounds": 8, "choice_scale": 20.0, "measurement": DiscreteGaussian(20.0)}
-    found = parities.multiplicative_weights(sums, family, 5_000.0, source(2), **settings)
+    found = multiplicative_weights(sums, family, 5_000.0, source(2), Steps(**settings))
     assert np.abs(found - means).max() < 0.05
     assert np.abs(means).max() > 0.5
 

@@ -13,7 +13,7 @@ from scipy import stats
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import select_measure
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.select_measure import one_choice
+from bayesprivmrf.mechanisms.select_measure import measured_on_rows
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_rho, selection_scale
 
@@ -50,8 +50,8 @@ def test_counts_of_pairs_are_exact_whether_rows_are_merged_or_not(cards):
     codes = np.stack([rng.integers(0, k, 400) for k in cards], axis=1).astype(np.uint8)
     distinct, counts = np.unique(codes, axis=0, return_counts=True)
     quiet = plan_of(cards, noise=1e-3)
-    plain = one_choice.measured_on_rows(codes, ones(codes), 400.0, quiet, source(2))
-    merged = one_choice.measured_on_rows(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
+    plain = measured_on_rows(codes, ones(codes), 400.0, quiet, source(2))
+    merged = measured_on_rows(distinct, counts.astype(np.int64), 400.0, quiet, source(2))
     expected = []
     for i, j in quiet.candidates:
         table = np.zeros((cards[i], cards[j]), dtype=int)
@@ -66,7 +66,7 @@ def test_moments_are_sums_of_spins_and_of_their_products():
     codes = np.random.default_rng(3).integers(0, 2, (300, 5)).astype(np.uint8)
     spins = 2 * codes.astype(int) - 1
     plan = plan_of((2,) * 5, form="moments", noise=1e-3)
-    measured = one_choice.measured_on_rows(codes, ones(codes), 300.0, plan, source(4))
+    measured = measured_on_rows(codes, ones(codes), 300.0, plan, source(4))
     assert np.array_equal(measured.one_way, spins.sum(axis=0))
     assert np.array_equal(measured.two_way, (spins.T @ spins)[tuple(plan.candidates.T)])
 
@@ -201,7 +201,7 @@ def test_sensitivity_of_pair_tables_matches_brute_force():
 
     def tables(record):
         codes = np.array([record], dtype=np.uint8)
-        flat = one_choice.measured_on_rows(codes, ones(codes), 1.0, plan, source(8)).two_way
+        flat = measured_on_rows(codes, ones(codes), 1.0, plan, source(8)).two_way
         return np.concatenate([flat[sizes[k] : sizes[k + 1]] for k in keep])
 
     vectors = [tables(cell) for cell in cells]
@@ -217,7 +217,7 @@ def test_no_data_and_one_state_variables_are_no_trouble():
     for cards in ((2, 2, 1), (1, 1, 2)):
         codes = np.zeros((0, 3), dtype=np.uint8)
         plan = plan_of(cards)
-        measured = one_choice.measured_on_rows(codes, ones(codes), 1.0, plan, source(9))
+        measured = measured_on_rows(codes, ones(codes), 1.0, plan, source(9))
         assert measured.one_way.shape == (sum(cards),)
         assert measured.pairs.shape == (len(plan.candidates), 2)
 
@@ -229,7 +229,7 @@ def test_dependent_pairs_are_chosen():
         copied = rng.random(4000) < 0.3
         codes[copied, j] = codes[copied, i]
     plan = plan_of((3,) * 6, count=2, scale=20 * select_measure.STEPS, noise=20.0)
-    measured = one_choice.measured_on_rows(codes, ones(codes), 4000.0, plan, source(11))
+    measured = measured_on_rows(codes, ones(codes), 4000.0, plan, source(11))
     assert measured.pairs.tolist() == [[0, 3], [1, 4]]
 
 

@@ -27,7 +27,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, reference
-from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords
+from bayesprivmrf.mechanisms.reading import CodedRecords
 from bayesprivmrf.noise import NoiseSource, SecureNoise
 from bayesprivmrf.privacy import Adjacency, Schedule, calibrated_noise, promised_epsilon
 

@@ -16,7 +16,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms
 from bayesprivmrf import queries as q
-from bayesprivmrf.learning import frank_wolfe
+from bayesprivmrf.mechanisms.frank_wolfe import choose_atoms
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (
     Adjacency,
@@ -71,9 +71,7 @@ class OneChoice(Recorder):
             roundings=3,
         )
         drawn = SimulatedNoise(self.generator)
-        return self.answered(
-            step, lambda: frank_wolfe.choose_atoms(sums, starts, scales, drawn, eligible)
-        )
+        return self.answered(step, lambda: choose_atoms(sums, starts, scales, drawn, eligible))
 
 
 class LargestScore(Recorder):
@@ -249,9 +247,7 @@ def costs(
         np.unique(np.linspace(len(cells) - 1, 0, min(case.most_others, len(cells)), dtype=int))
     ]
     if case.source is OneChoice:
-        monkeypatch.setattr(
-            "bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", source.atom
-        )
+        monkeypatch.setattr("bayesprivmrf.mechanisms.frank_wolfe.search.choose_atoms", source.atom)
     given = neighbours_of(data, others, relation)
     return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
 

@@ -17,10 +17,10 @@ from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.select_measure import Merging
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.reading import CodedRecords
+from bayesprivmrf.mechanisms.select_measure import AdaptiveRounds, rounds
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed
@@ -119,7 +119,7 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
             maximum_cells=1000, memory=10**8,
         )  # fmt: skip
         records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
-        run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(seed))
+        run = AdaptiveRounds(plan=plan).run(records, Recorder(seed))
         assert run.spent <= Fraction(rho)
         assert (
             run.spent > 0.9 * rho or max(run.merging.cardinalities) == 1

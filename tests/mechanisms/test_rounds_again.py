@@ -14,9 +14,9 @@ from repeats import few
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.select_measure import MeasuredTable, Merging, SingleNoise
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.reading import CodedRecords
+from bayesprivmrf.mechanisms.select_measure import AdaptiveRounds
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 
 from .contract import ADJACENCIES, Recorder, neighbours_of, released, replayed
@@ -85,7 +85,7 @@ def test_what_a_neighbour_moves_in_the_numbers_that_decide_is_paid_for():
         coded = CodedRecords.of(
             np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
         )
-        rounds.AdaptiveRounds(plan=plan).run(coded, source)
+        AdaptiveRounds(plan=plan).run(coded, source)
         answers[:] = source.answers
         return [step.exact for step in source.steps if getattr(step, "exact", None) is not None]
 

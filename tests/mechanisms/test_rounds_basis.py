@@ -12,10 +12,10 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.select_measure.measured_tables import parts_of
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.reading import CodedRecords
+from bayesprivmrf.mechanisms.select_measure import AdaptiveRounds, rounds
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.mechanisms.select_measure import size as rounds_size
 from bayesprivmrf.privacy import Adjacency
 
@@ -119,7 +119,7 @@ def random_run(seed: int):
         total = len(records) if relation is Adjacency.REPLACE_ONE else None
         codes = np.asfortranarray(records.astype(np.uint8))
         coded = CodedRecords.of(codes, np.ones(len(records), dtype=np.int64))
-        found = rounds.AdaptiveRounds(plan=plan).run(coded, source, total)
+        found = AdaptiveRounds(plan=plan).run(coded, source, total)
         assert found.spent <= plan.rho
         released = [(each.scope, each.values.tolist(), each.law) for each in found.drawn.tables]
         return (released, found.drawn.by_round, found.fit.coordinates.tolist()), source.rewind()

@@ -17,11 +17,11 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.select_measure import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.reading import CodedRecords
+from bayesprivmrf.mechanisms.select_measure import AdaptiveRounds, wide_rounds
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
 from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
-from bayesprivmrf.mechanisms.select_measure import rounds, wide_rounds
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed
@@ -232,7 +232,7 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
             maximum_cells=300, memory=10**8,
         )  # fmt: skip
         records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
-        run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(seed))
+        run = AdaptiveRounds(plan=plan).run(records, Recorder(seed))
         assert run.spent <= Fraction(rho)
         assert forecast(run.merging.cardinalities, run.fit.effects.scopes).total_cells <= 300
 
@@ -245,7 +245,7 @@ def test_rounds_whose_tables_do_not_fit_leave_the_rest_to_single_variables():
     )  # fmt: skip
     codes = wide_data(300).to_numpy().astype(np.uint8)
     records = CodedRecords.of(codes, np.ones(300, dtype=np.int64))
-    run = rounds.AdaptiveRounds(plan=plan).run(records, Recorder(1))
+    run = AdaptiveRounds(plan=plan).run(records, Recorder(1))
     assert not run.drawn.measured
     assert not run.drawn.by_round
     assert [each.scope for each in run.drawn.again] == [(v,) for v in range(9)]

@@ -71,7 +71,7 @@ def regressions(kind: Any, codes: np.ndarray, steps: int, radius: float) -> Node
         adjacency=REPLACE,
         steps=5,
     )
-    found = fitted._regressions(codes, np.ones(len(codes), dtype=np.int64))
+    found = fitted.regressions(codes, np.ones(len(codes), dtype=np.int64))
     rng, (rows, _) = np.random.default_rng(1), found.coefficients.shape
     widths = np.diff(found.design.starts)
     for _ in range(steps):

@@ -1,4 +1,4 @@
-from .atoms import Atoms, choose_atoms
+from .atoms import Atoms
 from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
 from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
@@ -8,7 +8,6 @@ from .node_regressions import (
     Design,
     LogisticRegressions,
     NodeRegressions,
-    frank_wolfe,
 )
 from .pairwise import (
     OneRegression,
@@ -34,9 +33,7 @@ __all__ = [
     "PairwiseBySoftmax",
     "SoftmaxRegressions",
     "Target",
-    "choose_atoms",
     "curved_limits",
-    "frank_wolfe",
     "share_of_both",
     "singles_plan",
 ]

@@ -27,7 +27,7 @@ from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
+from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS, NodeRegressions
 from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.select_measure.measurement import (
     Measured,
@@ -189,14 +189,20 @@ class ByRegressions(SavedMap, ABC):
 
     @property
     @abstractmethod
-    def _states(self) -> tuple[int, ...]:
+    def states(self) -> tuple[int, ...]:
         """Number of states of each variable."""
 
     @abstractmethod
-    def _regressed_model(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> Any:
-        """Return the model from the regressions; the arguments are those of `learn`."""
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return the regressions at their start, for rows of codes and the number of records of each row."""
+
+    @abstractmethod
+    def eligible_groups(self, regressions: NodeRegressions) -> np.ndarray:
+        """Return the public mask of the groups that each regression may choose, shape (regressions, groups)."""
+
+    @abstractmethod
+    def model_of(self, coefficients: FloatArray) -> Any:
+        """Return the model from the coefficients of the regressions, shape (regressions, columns)."""
 
     @abstractmethod
     def couplings_of(self, regressed: Any) -> Fixed:
@@ -250,7 +256,6 @@ class ByRegressions(SavedMap, ABC):
         """Return the noise multiple of T steps."""
         return step_scale(self.exposure, self.rho, steps, self.adjacency)
 
-    @final
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, ...]:
@@ -259,7 +264,7 @@ class ByRegressions(SavedMap, ABC):
         Parameters
         ----------
         codes, counts
-            Records as codes, shape (rows, p), and the number of records that each row represents.
+            Rows as codes, shape (rows, p), and the number of records that each row represents.
         total
             Public or noisy number of records; unused if T is a setting.
         source
@@ -272,14 +277,28 @@ class ByRegressions(SavedMap, ABC):
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FrankWolfeFit:
         """Return the result of `learn` together with the measured single variables; the arguments are the same."""
-        if self.singles is None:
-            regressed = self._regressed_model(codes, counts, total, source)
+        search = mechanism_module("frank_wolfe.search")
+        return search.run_on_rows(self, codes, counts, total, source)
+
+    @final
+    def refitted(
+        self, regressed: Any, measured: Measured | None, total: float | None
+    ) -> FrankWolfeFit:
+        """Return the parameters of the release, with fields refitted to measured single variables, if there are any.
+
+        Parameters
+        ----------
+        regressed
+            The model from the regressions.
+        measured
+            Noisy sums or tables of single variables; ``None`` to keep the fields of the regressions.
+        total
+            Public or noisy number of records.
+        """
+        if measured is None or self.singles is None:
             return FrankWolfeFit(parts=self._parts(regressed, None))
         assert total is not None
-        plan = singles_plan(self._states, self.singles)
-        one_choice = mechanism_module("select_measure.one_choice")
-        measured = one_choice.measured_on_rows(codes, counts, total, plan, source)
-        regressed = self._regressed_model(codes, counts, total, source)
+        plan = singles_plan(self.states, self.singles)
         fitted = None
         try:
             if interrupted_by() is None:

@@ -42,14 +42,13 @@ from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, Fitt
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     Design,
     LogisticRegressions,
-    frank_wolfe,
+    NodeRegressions,
 )
 from bayesprivmrf.learning.models.monomials import effect_scales
-from bayesprivmrf.learning.parities.mode import noisy_parity_sums, parity_rows
+from bayesprivmrf.learning.parities.mode import parity_rows
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.release.codec import Fields
@@ -112,7 +111,8 @@ class MonomialsByRegressions(ByRegressions):
         return found
 
     @property
-    def _states(self) -> tuple[int, ...]:
+    def states(self) -> tuple[int, ...]:
+        """Number of states of each variable: two."""
         return (2,) * self.sets.variables
 
     def _parts(self, regressed: FloatArray, fitted: FittedFields | None) -> tuple[FloatArray]:
@@ -123,38 +123,35 @@ class MonomialsByRegressions(ByRegressions):
 
     def couplings_of(self, regressed: FloatArray) -> Fixed:
         """Return the coefficients of two or more variables as potentials of the maximal sets."""
-        effects = Effects.of(self._states, self.sets.largest())
+        effects = Effects.of(self.states, self.sets.largest())
         places = [self.sets.positions[subset] for subset in effects.subsets]
         known = np.where(effects.orders > 1, regressed[places], 0.0)
         return Fixed(effects.scopes, effects.potentials(known * effect_scales(effects)))
 
-    def _regressed_model(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> FloatArray:
-        """Return the coefficients from the regressions."""
-        steps = self.steps_for(total)
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return one logistic regression for each variable, on the monomials."""
         lazy: Any = ParityCodes(codes, self.features)
-        if len(codes) * len(self.features) > _KEPT:
-            columns = lazy
-        else:
+        columns = lazy
+        if len(codes) * len(self.features) <= _KEPT:
             columns = lazy[:]
         design = Design(codes=columns, cardinalities=(2,) * len(self.features))
-        halves = 0.5 * frank_wolfe(
-            LogisticRegressions(design, codes, counts, self.radius, np.arange(self.sets.variables)),
-            steps=steps,
-            multiple=self.multiple(steps),
-            source=source,
-            eligible=self.places >= 0,
-        )
-        if self.parity_law is not None:
-            spins = 2 * codes.astype(np.int8) - np.int8(1)
-            if total is None:
-                known = None
-            else:
-                known = np.array([round(total)])
-            sums = noisy_parity_sums(spins, counts, self.features, self.parity_law, source, known)
-            # clipping to [-1, 1] brings a noisy mean of signs nearer to the true mean
-            halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
+        nodes = np.arange(self.sets.variables)
+        return LogisticRegressions(design, codes, counts, self.radius, nodes)
+
+    def eligible_groups(self, regressions: NodeRegressions) -> np.ndarray:
+        """Return the mask of the features that make one of the sets with the node."""
+        return self.places >= 0
+
+    def model_of(self, coefficients: FloatArray) -> FloatArray:
+        """Return the coefficients h, shape (K,), averaged over the nodes of each set."""
+        return self._averaged(0.5 * coefficients)
+
+    def model_with_parities(self, coefficients: FloatArray, parities: FloatArray) -> FloatArray:
+        """Return the coefficients of maximal monomials by Algorithm 5, with noisy means of parities (features,)."""
+        return self._averaged(self._gathered(0.5 * coefficients, parities))
+
+    def _averaged(self, halves: FloatArray) -> FloatArray:
+        """Return the mean over the nodes of each set, shape (K,)."""
         coefficients = np.zeros(len(self.sets))
         eligible = self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])

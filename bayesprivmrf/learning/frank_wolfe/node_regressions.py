@@ -29,11 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
+from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
 
 type _Four = tuple[Any, Any, Any, Any]
 
@@ -295,58 +292,6 @@ class LogisticRegressions(NodeRegressions):
 
 # Most steps: their margins fit 16 bits
 LARGEST_STEPS = 30_000
-
-
-def frank_wolfe(
-    regressions: NodeRegressions,
-    *,
-    steps: int,
-    multiple: float,
-    source: NoiseSource,
-    eligible: np.ndarray,
-) -> FloatArray:
-    r"""Run all regressions in lockstep, and return their mean iterates.
-
-    Parameters
-    ----------
-    regressions
-        Regressions at their starting point. The search changes them, so they cannot be reused.
-    steps
-        Public number of steps T.
-    multiple
-        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.selection.step_scale`. Regression r chooses at
-        scale :math:`\kappa B_r`, where :math:`B_r` is its public bound of residuals (`NodeRegressions.bounds`).
-    source
-        Source of the random choices.
-    eligible
-        Public mask of groups, shape (regressions, groups).
-
-    Returns
-    -------
-    ndarray
-        Coefficients, shape (regressions, columns).
-    """
-    mean = np.zeros(regressions.coefficients.shape)
-    weights = step_weights(steps)
-    taken = 0
-    try:
-        with one_blas_thread() as regressions.workers:
-            for step in range(1, steps + 1):
-                sums = regressions.sums()
-                # round the scale up by more than the rounding error of the product
-                scales = regressions.bounds.astype(np.float64) * (multiple * (1 + 2.0**-50))
-                regressions.move(
-                    choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1
-                )
-                mean = mean + weights[step - 1] * regressions.iterates
-                taken = step
-    except BaseException as error:
-        remember(error)  # the mean of the iterates so far is a valid result
-        if taken:
-            mean = mean / weights[:taken].sum()
-        else:
-            mean = mean
-    return mean
 
 
 def step_weights(steps: int) -> FloatArray:

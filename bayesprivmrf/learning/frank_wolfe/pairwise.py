@@ -17,11 +17,9 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     Design,
     LogisticRegressions,
     NodeRegressions,
-    frank_wolfe,
 )
 from bayesprivmrf.learning.models.maps import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.release.codec import Fields
 
@@ -130,16 +128,13 @@ class PairwiseByRegressions(ByRegressions):
         return self._usual_states / 2
 
     @property
-    def _states(self) -> tuple[int, ...]:
+    def states(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
         return self.cardinalities
 
     @property
     def _usual_states(self) -> float:
         return float(np.median([k for k in self.cardinalities if k > 1]))
-
-    @abstractmethod
-    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
-        """Return the regressions at their start."""
 
     @abstractmethod
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
@@ -161,16 +156,15 @@ class PairwiseByRegressions(ByRegressions):
             return (W[1::2, 1::2], theta[1::2])
         return (W, theta)
 
-    def _regressed_model(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the centered tables of couplings and fields from the regressions."""
-        steps = self.steps_for(total)
-        regressions = self._regressions(codes, counts)
+    def eligible_groups(self, regressions: NodeRegressions) -> np.ndarray:
+        """Return the mask of the variables that may be coupled, and of the constant."""
         is_coupled = np.array(self.cardinalities) > 1
         eligible = (self.eligible & is_coupled)[regressions.owners]
-        eligible = np.pad(eligible, ((0, 0), (0, 1)), constant_values=True)  # the constant
-        return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
+        return np.pad(eligible, ((0, 0), (0, 1)), constant_values=True)  # the constant
+
+    def model_of(self, coefficients: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the centered tables of couplings and fields."""
+        return self._centred(self._by_state(coefficients))
 
     def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
         """Return the nonzero couplings as potentials of their pairs."""
@@ -209,18 +203,6 @@ class PairwiseByRegressions(ByRegressions):
             eligible=eligible,
             is_ising=content.truth("is_ising"),
             **cls._common(content),
-        )
-
-    def _run(
-        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
-    ) -> FloatArray:
-        """Return the coefficients of all regressions, shape (regressions, columns)."""
-        return frank_wolfe(
-            regressions,
-            steps=steps,
-            multiple=self.multiple(steps),
-            source=source,
-            eligible=eligible,
         )
 
     def _centred(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -286,7 +268,8 @@ class PairwiseBySoftmax(PairwiseByRegressions):
         r"""Return k - 1: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
         return self._usual_states - 1
 
-    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return one softmax regression for each node of several states."""
         nodes = np.flatnonzero(np.array(self.cardinalities) > 1)
         states = tuple(self.cardinalities[i] for i in nodes)
         design = Design.with_constant(codes, self.cardinalities)
@@ -331,7 +314,8 @@ class PairwiseByPairs(PairwiseByRegressions):
             ]
         )
 
-    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+    def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        """Return one logistic regression for each pair of states of each node."""
         node, positive, negative = self._pairs.T
         design = Design.with_constant(codes, self.cardinalities)
         return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
@@ -394,18 +378,18 @@ class OneRegression(PairwiseByPairs):
     def _pairs(self) -> np.ndarray:
         return np.array([(self.target, 1, 0)])
 
-    def log_odds(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, float]:
+    def eligible_groups(self, regressions: NodeRegressions) -> np.ndarray:
+        """Return the mask of the variables that may have an effect, and of the constant: shape (1, p + 1)."""
+        is_eligible = self.eligible[self.target] & (np.array(self.cardinalities) > 1)
+        return np.append(is_eligible, True)[None]
+
+    def log_odds_of(self, coefficients: FloatArray) -> tuple[FloatArray, float]:
         """Return the effects w of the states of all variables, 0 for the target's, and the intercept c.
 
-        The arguments are those of `learn`, whose tables of all pairs would take memory of the order of p squared.
+        The tables of all pairs, which `learn` returns, would take memory of the order of p squared.
         """
-        steps = self.steps_for(total)
         states = np.array(self.cardinalities)
-        eligible = np.append(self.eligible[self.target] & (states > 1), True)
-        rows = self._run(self._regressions(codes, counts), steps, source, eligible[None])
         column, factor = self._columns
-        effects = rows[0, column] * factor
+        effects = coefficients[0, column] * factor
         means = np.add.reduceat(effects, self.starts[:-1]) / states
-        return effects - means.repeat(states), float(rows[0, -1] + means.sum())
+        return effects - means.repeat(states), float(coefficients[0, -1] + means.sum())

@@ -13,6 +13,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.learning import calibrated
+from bayesprivmrf.learning.progress import progress_bar
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def _vector_limits(
             "`method` must not be 'linearised' for this release, which was made by neither SelectMeasure nor "
             "Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
         )
-    low, high, is_unresponsive = calibrated.limits(
-        learned, asked.prob, asked.replicates, random, asked.size
-    )
+    with progress_bar("Simulating releases") as progress:
+        low, high, is_unresponsive = calibrated.limits(
+            learned, asked.prob, asked.replicates, random, asked.size, progress
+        )
     return _VectorLimits(method="calibrated", low=low, high=high, is_unresponsive=is_unresponsive)

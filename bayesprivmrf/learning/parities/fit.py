@@ -1,4 +1,4 @@
-r"""Fits of t-wise models to noisy parities, and private multiplicative weights.
+r"""Fits of t-wise models to noisy parities.
 
 **Fits.** By default the coefficients are the posterior mode of `bayesprivmrf.learning.parities.mode`. Its matrices
 are too large beyond 1600 coefficients. A ridge then replaces the prior: a penalty of half of :math:`s / \tau_k^2`
@@ -6,17 +6,6 @@ times the square of each coefficient, for the log likelihood of one record. Here
 variance of a mean. :math:`\tau_k^2` is the excess of the mean square of the :math:`K_k` means of order k over
 :math:`s (1 + \sqrt{2 / K_k})`, at least s / 100. Both priors agree for small coefficients, where
 :math:`E_h \chi_I \approx h_I`.
-
-**Private multiplicative weights.** Each round chooses the parity whose sum :math:`S_I` is furthest from its
-expectation under the current distribution, by the exponential mechanism, and measures it with integer noise. It then
-updates the distribution for every parity measured so far by
-:math:`q(x) \leftarrow q(x)\, e^{\chi_I(x) (m_I - E_q \chi_I) / 2} / Z`. The distribution is therefore a t-wise model
-itself, :math:`q \propto \exp \sum_I h_I \chi_I`.
-
-**Privacy.** The score :math:`u_I = |S_I - \lfloor N E_q \chi_I \rceil|` moves by at most D in either direction, where
-D is the change of a sum by one record: 1 for add-or-remove, 2 for replacement. A choice then has range 2 D and a
-measurement sensitivity D. The costs of all rounds add up (`bayesprivmrf.privacy.selection`). N must be public, or
-noisy with a budget of its own.
 """
 
 from __future__ import annotations
@@ -28,13 +17,10 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
-from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.maps import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.parities.mode import (
-    noisy_parity_sums,
     parity_effects,
     posterior_mode,
-    walsh_hadamard,
 )
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -85,7 +71,9 @@ class MonomialsByParities(SavedMap):
             known = np.array([round(total)])
         else:
             known = None
-        return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
+        mechanism = mechanism_module("parities.sums")
+        sums = mechanism.noisy_parity_sums(spins, counts, self.sets, self.law, source, known)
+        return self.fitted(sums)[:1]
 
     @one_blas_thread()
     def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
@@ -199,71 +187,3 @@ def fit_parities(
     coefficients = np.zeros(len(sets))
     coefficients[1 + places] = found.point
     return coefficients, {"iterations": found.iterations, "status": status}
-
-
-def multiplicative_weights(
-    sums: IntArray,
-    monomials: Monomials,
-    total: float,
-    source: NoiseSource,
-    *,
-    rounds: int,
-    choice_scale: float,
-    measurement: NoiseDistribution,
-) -> FloatArray:
-    """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
-
-    Parameters
-    ----------
-    sums
-        Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
-    monomials
-        The sets; p is at most 62, and the distribution has 2^p numbers.
-    total
-        Public or noisy number of records N, positive.
-    source
-        Source of the choices and of the noise.
-    rounds, choice_scale, measurement
-        Public: number of rounds T, scale of the exponential mechanism in records, and noise on a measured sum.
-    """
-    masks = monomials.masks
-    weights = np.full(2**monomials.variables, 0.5**monomials.variables)
-    means = np.zeros(len(monomials))
-    means[0] = 1.0
-    signs: list[np.ndarray] = []
-    targets: list[float] = []
-    try:
-        for _ in range(rounds):
-            scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
-            chosen = 1 + int(source.choose(scores[None], choice_scale)[0])
-            noisy = int(source.add(sums[chosen : chosen + 1], measurement)[0])
-            signs.append(_signs(int(masks[chosen]), monomials.variables))
-            targets.append(min(max(noisy / total, -1.0), 1.0))
-            # ten passes over all measured parities a round, or 200 updates if these are fewer
-            weights = _updated(weights, signs, targets, max(1, min(10, 200 // len(signs))))
-            means = walsh_hadamard(weights)[masks]
-    except BaseException as error:
-        remember(error)  # keep the expectations of the last round
-    return means
-
-
-def _signs(mask: int, variables: int) -> np.ndarray:
-    """Return the parity of every joint state, int8 of shape (2^p,)."""
-    result = np.ones(1, dtype=np.int8)
-    for variable in range(variables):
-        result = np.concatenate([result, -result if mask >> variable & 1 else result])
-    return result
-
-
-def _updated(
-    weights: FloatArray, signs: list[np.ndarray], targets: list[float], passes: int
-) -> FloatArray:
-    """Return the distribution after multiplicative updates, for the newest parity and then for all in turn."""
-    weights = weights.copy()
-    order = [len(signs) - 1, *list(range(len(signs))) * passes]
-    for place in order:
-        step = 0.5 * (targets[place] - float(weights @ signs[place]))
-        # exp(c s) = cosh c + s sinh c for a sign s
-        weights *= np.cosh(step) + np.sinh(step) * signs[place]
-        weights /= weights.sum()
-    return weights

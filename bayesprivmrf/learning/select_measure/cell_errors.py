@@ -1,23 +1,23 @@
 r"""Errors of the cells of a learned model, from the errors of the means of their effects.
 
 The model's error in a table of k cells is the sum of the errors of the means of its effects
-(`learning.select_measure.cells`). Conditional probabilities are sums over cells, to first order, with the errors
-that this module gives these sums.
+(`bayesprivmrf.learning.select_measure.cells`). Conditional probabilities are sums over cells, to first order, with
+the errors that this module gives these sums.
 
-1. **Measured effects.** Their pooled noisy means have the noise variances V of `learning.select_measure.round_fit`,
-   and the noise of different effects is uncorrelated: an orthonormal transform of independent noise. (Merged states
-   of one variable are an exception: their noise is larger, and its correlations are ignored.) Each noise is drawn
-   after its table is chosen, so that the choice does not bias it. But tables are chosen by the same sample that is
-   measured. Dependence in a chosen table therefore tends to be larger in the sample than in the population, as after
-   any selection, and intervals for the population do not correct this. Where scales were learned,
-   the means have the covariance J C J of
-   `learning.select_measure.learned_scales`: cells that many effects move together are known by all of them.
-   In larger models the means count as independent, with the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`, where
-   :math:`F_S \tau` is about the prior deviation of the mean, and :math:`F_S` the effect's variance in one record.
-   **A contradicted prior does not narrow an interval.** Let d be the difference between the noisy means and those of
-   the fit, and :math:`d(x)` its contribution to a cell. If the prior is right, its variance is :math:`v_0 - v`, with
-   v the cell's variance above and :math:`v_0` that of the noise alone. The excess of :math:`d(x)^2` over four times
-   that variance is added to v.
+1. **Measured effects.** Their pooled noisy means have the noise variances V of
+   `bayesprivmrf.learning.select_measure.round_fit`, and the noise of different effects is uncorrelated: an
+   orthonormal transform of independent noise. (Merged states of one variable are an exception: their noise is larger,
+   and its correlations are ignored.) Each noise is drawn after its table is chosen, so that the choice does not bias
+   it. But tables are chosen by the same sample that is measured. Dependence in a chosen table therefore tends to be
+   larger in the sample than in the population, as after any selection, and intervals for the population do not
+   correct this. Where scales were learned, the means have the covariance J C J of
+   `bayesprivmrf.learning.select_measure.learned_scales`: cells that many effects move together are known by all of
+   them. In larger models the means count as independent, with the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`,
+   where :math:`F_S \tau` is about the prior deviation of the mean, and :math:`F_S` the effect's variance in one
+   record. **A contradicted prior does not narrow an interval.** Let d be the difference between the noisy means and
+   those of the fit, and :math:`d(x)` its contribution to a cell. If the prior is right, its variance is :math:`v_0 -
+   v`, with v the cell's variance above and :math:`v_0` that of the noise alone. The excess of :math:`d(x)^2` over
+   four times that variance is added to v.
 2. **An effect in no measured table.** Its table was a candidate and was not chosen, because its misfit was no larger
    than that of others; or it was never a candidate, because it was too large for the model, one of too many triples
    (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. The effect is treated as if it had

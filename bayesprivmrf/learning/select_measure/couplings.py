@@ -22,9 +22,10 @@ fit is released.
 1. **Rare states merged**, if tables are measured. Most cells of a large table are nearly empty. Noise makes them
    negative, no model has such means, and the likelihood is flat in these directions. The states of a variable whose
    noisy counts are below three standard deviations are merged by the declared rules, as in rounds
-   (`learning.select_measure.measured_tables`), and so are the tables of pairs. The fit is that of the rounds
-   (`learning.select_measure.round_fit`), which learns a scale for each effect. The states of a group share its
-   potentials, and divide its probability in proportion to their noisy counts. It needs exact inference.
+   (`bayesprivmrf.learning.select_measure.measured_tables`), and so are the tables of pairs. The fit is that of the
+   rounds (`bayesprivmrf.learning.select_measure.round_fit`), which learns a scale for each effect. The states of a
+   group share its potentials, and divide its probability in proportion to their noisy counts. It needs exact
+   inference.
 2. **Fewer pairs**: the stronger half of the pairs that stood out, then the stronger half of these, and so on. Pairs
    are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
 3. **Single variables alone.**

@@ -1,10 +1,10 @@
 r"""Prior scales learned for each effect, for the last fit and its intervals, and the remaining noise on variables.
 
-**Scales.** The search of `learning.select_measure.round_fit` shrinks each mean as if its effect were the only one. If
-variables are nearly copies of each other, or many are missing together, the effects of all their pairs move the same
-probability, and the shrinkages add up. Let μ(β) be the means of the model, J their derivative (the covariance of the
-effects in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`. The
-last fit therefore minimizes
+**Scales.** The search of `bayesprivmrf.learning.select_measure.round_fit` shrinks each mean as if its effect were the
+only one. If variables are nearly copies of each other, or many are missing together, the effects of all their pairs
+move the same probability, and the shrinkages add up. Let μ(β) be the means of the model, J their derivative (the
+covariance of the effects in one record), V the noise variances of the pooled means t, and :math:`T =
+\operatorname{diag}(τ_s^2)`. The last fit therefore minimizes
 
 .. math:: \tfrac12 (t - \mu(\beta))^\top V^{-1} (t - \mu(\beta)) + \tfrac12 \beta^\top T^{-1} \beta ,
 
@@ -19,9 +19,9 @@ covariance and the scales depend on each other, so both are updated `RENEWALS` t
 coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
 
 **Noise and misfits.** Noisy tables and the distributions of their noise show which variables to measure again. A
-variable v has groups g of states (`learning.select_measure.measured_tables`). Its own tables and margins of others
-measure their counts; :math:`\tau_v(g)^2` is the pooled noise variance. For variables that are independent in the
-model, the mean count of a cell x is :math:`N \prod_v p_v(x_v)`. Noise moves it, to first order, by
+variable v has groups g of states (`bayesprivmrf.learning.select_measure.measured_tables`). Its own tables and margins
+of others measure their counts; :math:`\tau_v(g)^2` is the pooled noise variance. For variables that are independent
+in the model, the mean count of a cell x is :math:`N \prod_v p_v(x_v)`. Noise moves it, to first order, by
 :math:`\sum_v \delta_v(x_v) \prod_{w \ne v} p_w(x_w)`. The mean absolute value of a normal number is
 :math:`\sqrt{2/\pi}` standard deviations, so noise alone gives a table c of the model the :math:`L_1` error
 

@@ -21,8 +21,9 @@ gives the model of the declared states,
 where :math:`s` are the shares of the noisy counts in their groups. The states of a group differ only in their
 frequency.
 
-A table has three forms: a `MeasuredTable` as released, a `NoisyTable` for `learning.select_measure.round_fit`, and
-the answer to a query in the release's `statistics`, from which a `MeasuredTable` can be read.
+A table has three forms: a `MeasuredTable` as released, a `NoisyTable` for
+`bayesprivmrf.learning.select_measure.round_fit`, and the answer to a query in the release's `statistics`, from which
+a `MeasuredTable` can be read.
 """
 
 from __future__ import annotations

@@ -22,15 +22,15 @@ class PairSums:
 
     Parameters
     ----------
-    records
-        Number of records.
+    total
+        Number of rows, each as often as it counts.
     single
         Number of records in each state of all variables, shape (sum of K,).
     joint
         Number of records in each pair of states without first states, shape (sum of (K - 1), sum of (K - 1)).
     """
 
-    records: int
+    total: int
     single: IntArray
     joint: IntArray
 
@@ -65,7 +65,7 @@ def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int])
     single[later] = joint.diagonal()
     records = int(counts.sum())
     single[first] = records - (np.add.reduceat(single, first) if first.size else 0)
-    return PairSums(records=records, single=single, joint=joint)
+    return PairSums(total=records, single=single, joint=joint)
 
 
 def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
@@ -93,7 +93,7 @@ def dependence_scores(
     n = sums.single[later]
     Q = np.concatenate(shares)[later]
     cross = np.multiply.outer(D * n, Q)
-    T = D * D * sums.joint - cross - cross.T + sums.records * np.multiply.outer(Q, Q)
+    T = D * D * sums.joint - cross - cross.T + sums.total * np.multiply.outer(Q, Q)
     starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
     bound = np.array([2 * (D - int(shares[v].min())) for v in free.tolist()], dtype=np.int64)
     unit = -(-np.multiply.outer(bound, bound) // STEPS)
@@ -124,7 +124,7 @@ def product_sums(sums: PairSums, pairs: IntArray) -> IntArray:
     """Return sums of products of spins: n - 2 n_i - 2 n_j + 4 n_ij with counts of second states."""
     i, j = pairs.T
     n = sums.joint.diagonal()
-    return sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
+    return sums.total - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
 
 
 def pair_tables(sums: PairSums, pairs: IntArray, cardinalities: Sequence[int]) -> IntArray:

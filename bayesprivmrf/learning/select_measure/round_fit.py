@@ -26,8 +26,8 @@ off by the whole width of an interval for this sample. Noise of less than half a
 This is the fit between rounds, and the start of the last fit, which learns a scale for each effect
 (`bayesprivmrf.learning.select_measure.learned_scales`) unless the model is large.
 
-The module uses no records, only noisy tables (`learning.select_measure.measured_tables`) and the effects of the
-chosen tables. `bayesprivmrf.learning.select_measure.rounds_solution` computes intervals from the same effects.
+The module uses no records, only noisy tables (`bayesprivmrf.learning.select_measure.measured_tables`) and the effects
+of the chosen tables. `bayesprivmrf.learning.select_measure.rounds_solution` computes intervals from the same effects.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ is used, so intervals cost no budget, and a release read from a file has the sam
 elimination in the model of merged states (`bayesprivmrf.learning.select_measure.measured_tables`).
 
 The error of a cell of merged states, as an estimate of the share in the records, is that of the means of its effects
-and of the number of records (`learning.select_measure.cell_errors`, points 1 to 3 there). Two parts are added:
+and of the number of records (`bayesprivmrf.learning.select_measure.cell_errors`, points 1 to 3 there). Two parts are
+added:
 
 1. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
 2. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
@@ -23,9 +24,9 @@ Pairs that were not measured have a bound on their total variation
 (`bayesprivmrf.mechanisms.select_measure.unmeasured`), which their notes state.
 
 **Conditional probabilities** are ratios of sums over cells, whose errors are those of the cells to first order
-(`learning.select_measure.cells`). With m the probability of the given states, sampling adds p (1 - p) / (N m).
-A given state that is merged with states not given adds the error of its share in the group. The approximation is poor
-if the noise may hide that no record has the given states, and such rows are doubtful.
+(`bayesprivmrf.learning.select_measure.cells`). With m the probability of the given states, sampling adds p (1 - p) /
+(N m). A given state that is merged with states not given adds the error of its share in the group. The approximation
+is poor if the noise may hide that no record has the given states, and such rows are doubtful.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from bayesprivmrf.mechanisms.frank_wolfe.mechanism import (
     checked_steps,
     choices_outlay,
 )
+from bayesprivmrf.mechanisms.frank_wolfe.search import log_odds
 from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
@@ -121,9 +122,7 @@ class PrivateLogisticRegression(LearningMechanism[OneRegression, LearnedRegressi
         stamp: Stamp,
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
-        effects, intercept = plan.map.log_odds(
-            exact.sensitive_codes, exact.sensitive_counts, total, source
-        )
+        effects, intercept = log_odds(plan.map, exact, total, source)
         steps = plan.map.steps_for(total)
         domain = plan.specification.domain
         release = LearnedRegression(

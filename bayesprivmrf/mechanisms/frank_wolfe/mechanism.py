@@ -24,6 +24,7 @@ from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwis
 from bayesprivmrf.learning.frank_wolfe import (
     LARGEST_STEPS,
     ByRegressions,
+    FrankWolfeFit,
     MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
@@ -36,6 +37,7 @@ from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, s
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.frank_wolfe.search import run
 from bayesprivmrf.mechanisms.record_mechanisms import (
     CodedRecords,
     LearningMechanism,
@@ -322,65 +324,73 @@ class PrivateFrankWolfe(
             outlays.append(noisy_sums(step, rho, len(fitted.features), fitted.parity_law, moved))
         return [*outlays, choices_outlay(fitted, fitted.rho, total)]
 
+    def _run(
+        self,
+        fitting: PairwiseByRegressions | MonomialsByRegressions,
+        records: CodedRecords,
+        total: float | None,
+        source: NoiseSource,
+    ) -> FrankWolfeFit:
+        """Run the search on records; another algorithm may replace it."""
+        return run(fitting, records, total, source)
+
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
         total = self._total(plan, exact, source)
-        law = plan.map.singles
-        steps = plan.map.steps_for(total)
-        domain = plan.specification.domain
-        fitted = plan.map.fit(exact.sensitive_codes, exact.sensitive_counts, total, source)
+        fitted = self._run(plan.map, exact, total, source)
         # from here on, only released numbers are used
-        if plan.total_noise is None:
-            variance = 0.0
-        else:
-            variance = plan.total_noise.variance
-        if total is None:
-            signal = None
-        else:
-            signal = Signal.of(total, math.sqrt(variance), (), ())
-        statistics = None
-        if fitted.measured is not None and law is not None and total is not None:
-            asked = singles_plan(domain.cardinalities, law)
-            measured = fitted.measured
-            signal = PairTargets.of(measured, asked, total, variance).signal()
-            statistics = pair_statistics(
-                domain, asked, measured, total, plan.total_noise, **stamp.fields
-            )
-        details = {
-            "steps": steps,
-            "radius": plan.map.radius,
-            "noise_multiple": plan.map.multiple(steps),
-        }
-        if fitted.fields is not None and law is not None:
-            # a model whose margins differ from the measured ones is not trusted
-            if fitted.fields.agrees:
-                status = Status.APPROXIMATE
-            else:
-                status = Status.NOT_TRUSTED
-            details |= {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
-        details |= stopped_details() | ({} if signal is None else signal.details)
-        common: dict[str, Any] = {
-            "domain": domain,
-            **stamp.fields,
-            "total": total,
-            "total_noise": plan.total_noise,
-            "map": plan.map,
-            "unsupported": None if signal is None else signal.unsupported,
-            "statistics": statistics,
-            "details": details,
-        }
-        if isinstance(plan.map, MonomialsByRegressions):
-            form: Any = LearnedMonomials
-            common["sets"] = plan.map.sets
-        else:
-            if plan.map.is_ising:
-                form = LearnedIsing
-            else:
-                form = LearnedPairwise
-        release = form(**common, **dict(zip(form.parameters, fitted.parts, strict=True)))
+        release = release_of(plan, fitted, total, stamp)
         self._warn(plan, total)
         return release
+
+
+def release_of(
+    plan: FrankWolfePlan, fitted: FrankWolfeFit, total: float | None, stamp: Stamp
+) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
+    """Return the release of a search: its parameters, the measured single variables, and details."""
+    law = plan.map.singles
+    domain = plan.specification.domain
+    variance = 0.0 if plan.total_noise is None else plan.total_noise.variance
+    signal = None
+    if total is not None:
+        signal = Signal.of(total, math.sqrt(variance), (), ())
+    statistics = None
+    if fitted.measured is not None and law is not None and total is not None:
+        asked = singles_plan(domain.cardinalities, law)
+        signal = PairTargets.of(fitted.measured, asked, total, variance).signal()
+        statistics = pair_statistics(
+            domain, asked, fitted.measured, total, plan.total_noise, **stamp.fields
+        )
+    steps = plan.map.steps_for(total)
+    details = {
+        "steps": steps,
+        "radius": plan.map.radius,
+        "noise_multiple": plan.map.multiple(steps),
+    }
+    if fitted.fields is not None and law is not None:
+        # a model whose margins differ from the measured ones is not trusted
+        status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
+        details |= {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
+    details |= stopped_details() | ({} if signal is None else signal.details)
+    common: dict[str, Any] = {
+        "domain": domain,
+        **stamp.fields,
+        "total": total,
+        "total_noise": plan.total_noise,
+        "map": plan.map,
+        "unsupported": None if signal is None else signal.unsupported,
+        "statistics": statistics,
+        "details": details,
+    }
+    if isinstance(plan.map, MonomialsByRegressions):
+        form: Any = LearnedMonomials
+        common["sets"] = plan.map.sets
+    elif plan.map.is_ising:
+        form = LearnedIsing
+    else:
+        form = LearnedPairwise
+    return form(**common, **dict(zip(form.parameters, fitted.parts, strict=True)))
 
 
 def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:

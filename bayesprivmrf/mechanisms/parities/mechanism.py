@@ -11,11 +11,15 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, require, require_memory, whole_number
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.parities import multiplicative_weights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.parities.multiplicative_weights import (
+    Steps,
+    multiplicative_weights,
+)
+from bayesprivmrf.mechanisms.parities.sums import noisy_parity_sums, parity_sums
 from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import NoiseSource
@@ -34,6 +38,15 @@ type Method = Literal["gaussian", "pmw", "auto"]
 
 # Largest number of rounds of multiplicative weights by default; measured, see docs/explanation/parities.md
 MOST_ROUNDS = 200
+
+# Largest error of Gaussian noise with which "auto" still takes it; measured, see docs/explanation/parities.md
+_LARGEST_ERROR = 0.1
+
+# Most variables for which "auto" takes multiplicative weights, which have 2^p numbers
+_MOST_VARIABLES = 16
+
+# Bytes of multiplicative weights for each of 2^p joint states: four arrays of numbers, beside one sign a round
+_BYTES_OF_A_STATE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +143,7 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             (law,) = discrete_gaussian_laws([1.0], plan.learning, sensitivity)
         if self.method == "pmw":
             what = f"multiplicative weights over {sets.variables} variables"
-            # four arrays of 2^p numbers, and 2^p signs for each round
-            needed = (32 + rounds) * 2**sets.variables
+            needed = (_BYTES_OF_A_STATE + rounds) * 2**sets.variables
             require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)
         if self.method != "gaussian":
             for number in (1, rounds):
@@ -163,9 +175,8 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             rounds = self._rounds(plan, total)
             details["rounds"] = rounds
             counted = parity_sums(exact.sensitive_spins, exact.sensitive_counts, sets)
-            choice, measurement = self._scales(plan, rounds)
-            settings = {"rounds": rounds, "choice_scale": choice, "measurement": measurement}
-            sums = total * multiplicative_weights(counted, sets, total, source, **settings)
+            steps = self._scales(plan, rounds)
+            sums = total * multiplicative_weights(counted, sets, total, source, steps)
             details |= stopped_details()
         # the noise of the number of records: none, its own, or that of all sums
         if plan.is_total_public:
@@ -217,13 +228,13 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
         else:
             count = self._rounds(plan, total)
             step = f"{count} rounds of {method}"
-            choice, measured = self._scales(plan, count)
+            steps = self._scales(plan, count)
             draws = (
-                Choices(scale=choice, score_range=2 * self._moved, copies=count),
-                Sums(law=measured, copies=count * round(self._moved**2)),
+                Choices(scale=steps.choice_scale, score_range=2 * self._moved, copies=count),
+                Sums(law=steps.measurement, copies=count * round(self._moved**2)),
             )
-            noise = GUMBEL_DEVIATION * choice
-            smallest = choice * math.log(2 * size) / records
+            noise = GUMBEL_DEVIATION * steps.choice_scale
+            smallest = steps.choice_scale * math.log(2 * size) / records
         outlay = Outlay(step=step, rho=plan.learning, count=count, noise_sd=noise, draws=draws)
         return [*first, outlay if total is None else replace(outlay, smallest_coupling=smallest)]
 
@@ -232,18 +243,18 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
         if self.method != "auto" or plan.map.law is None or total is None:
             return self.method
         largest = plan.map.law.scale * math.sqrt(2 * math.log(2 * len(plan.map.sets))) / total
-        # the error of 0.1 is measured (docs/explanation/parities.md); multiplicative weights have 2^p numbers
-        if largest <= 0.1 or plan.map.sets.variables > 16:
+        if largest <= _LARGEST_ERROR or plan.map.sets.variables > _MOST_VARIABLES:
             return "gaussian"
         return "pmw"
 
-    def _scales(self, plan: LearningPlan[Any], rounds: int) -> tuple[float, DiscreteGaussian]:
-        """Return the scale of the choices of multiplicative weights, and the noise of each measurement."""
+    def _scales(self, plan: LearningPlan[Any], rounds: int) -> Steps:
+        """Return the steps of multiplicative weights: the scale of the choices, and the noise of measurements."""
         budget = plan.learning
         moved = self._moved
         choosing = 0.5 * budget  # the other half measures
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
-        return selection_scale(2.0 * moved, choosing, rounds), law
+        scale = selection_scale(2.0 * moved, choosing, rounds)
+        return Steps(rounds=rounds, choice_scale=scale, measurement=law)
 
     @property
     def _moved(self) -> float:

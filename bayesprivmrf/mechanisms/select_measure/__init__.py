@@ -1,5 +1,5 @@
-"""SelectMeasure: marginals chosen and measured in rounds under a zCDP budget."""
+"""SelectMeasure: marginals chosen and measured in rounds, or by one choice of pairs, under a zCDP budget."""
 
-from bayesprivmrf.mechanisms.select_measure.mechanism import SelectMeasure
+import lazy_loader
 
-__all__ = ["SelectMeasure"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,8 +10,8 @@ two forms. Each is a plan with `outlays`, which it will spend in this order, and
   marginals.
 - **One choice of pairs**, with a degree: `OneChoice` in `select_measure.one_choice`. In
   `bayesprivmrf.learning.select_measure`, `measurement` derives scores and sensitivities, `couplings` fits the noisy
-  numbers, `map` has the intervals of the couplings, and `targets` turns the numbers into answers to queries, for
-  other estimators.
+  numbers, and `map` has the intervals of the couplings. `bayesprivmrf.learning.select_measure.targets` turns the
+  numbers into answers to queries, for other estimators.
 
 Records and noise are combined only in `_randomise`. A setting of the other form is refused.
 """

@@ -256,7 +256,7 @@ def select_and_measure(
     exact = sums.single
     if is_sum:
         second = np.cumsum([0, *cards])[:-1] + 1
-        exact = 2 * sums.single[second] - sums.records
+        exact = 2 * sums.single[second] - sums.total
     one_way = source.add(exact, plan.one_way)
 
     # the pairs: all, or the best by their noisy scores

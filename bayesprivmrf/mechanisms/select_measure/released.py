@@ -4,8 +4,8 @@ No function here uses a record: only the released numbers of a finished run are 
 model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
 order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
-that of `learning.select_measure.rounds_solution`. The solution is not trusted if the noisy numbers do not differ from
-noise alone (`bayesprivmrf.learning.models.solution`).
+that of `bayesprivmrf.learning.select_measure.rounds_solution`. The solution is not trusted if the noisy numbers do
+not differ from noise alone (`bayesprivmrf.learning.models.solution`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
-`AdaptiveRounds` is the plan, and `steps_of` its run, from top to bottom. Every step uses the records, which are in
+`AdaptiveRounds` is the plan, and `steps_of` its run, from top to bottom; `select_measure.run` has what a run has in
+hand. Every step uses the records, which are in
 `select_measure.exact_tables`, and earlier released numbers. A `PrivacyFilter` is charged before each step. So neither
 the choices nor the number of rounds, which depend on the answers, can spend more than the total (proof:
 `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises an error beyond it.
@@ -8,7 +9,8 @@ the choices nor the number of rounds, which depend on the answers, can spend mor
 Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
-   noisy counts alone, and every later table is of merged states (`learning.select_measure.measured_tables`).
+   noisy counts alone, and every later table is of merged states
+   (`bayesprivmrf.learning.select_measure.measured_tables`).
 2. **How many tables stand out.** For each candidate c the *misfit* is
 
    .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
@@ -149,7 +151,7 @@ class AdaptiveRounds:
 
 
 def steps_of(run: Run, records: CodedRecords) -> Iterator[Known]:
-    """Run the rounds, and yield what is known after each step; a fit that is interrupted is the last one."""
+    """Run the rounds, and yield the state after each step; a fit that is interrupted is the last one."""
     plan = run.plan
     drawn = run.drawn
 
@@ -233,7 +235,7 @@ def steps_of(run: Run, records: CodedRecords) -> Iterator[Known]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingOut:
-    """How many tables stand out, and the noisy number of the largest misfit with its deviation, steps."""
+    """The number of tables that stand out, and the noisy largest misfit with its deviation, steps."""
 
     number: int
     largest: float
@@ -268,7 +270,7 @@ def how_many(run: Run, found: Candidates, counting: float, measuring: float) -> 
 def bounded_by_counting(
     run: Run, known: Known, found: Candidates, standing: StandingOut, measuring: float
 ) -> Known:
-    """Return what is known if nothing was chosen: the largest noisy misfit bounds all pairs."""
+    """Return bounds on all pairs by the largest noisy misfit, for a round that chose nothing."""
     if run.plan.is_wide:
         return known
     allowed = allowance(found.cells, tables_noise(run.plan, measuring, 1), COUNTING_WEIGHT)
@@ -280,7 +282,7 @@ def bounded_by_counting(
 def bounded_by_choice(
     run: Run, known: Known, found: Candidates, choice: Choice, allowed: IntArray, rho: float
 ) -> Known:
-    """Return what is known by the last choice of a round, which cost rho, against the model before its tables."""
+    """Return bounds by the last choice of a round, which cost rho, on misfits to the model before its tables."""
     if choice.last is None or choice.eligible is None or run.plan.is_wide:
         return known
     left = np.flatnonzero(choice.eligible).tolist()
@@ -359,7 +361,7 @@ def last_fit(run: Run, known: Known) -> Known:
 
 
 def kept_or_carried(known: Known, found: RoundFit) -> Known:
-    """Return what is known after a fit; if the fit diverged, the previous model on all tables' cliques."""
+    """Return the state with a new model; if the fit diverged, with the previous one on all tables' cliques."""
     if found.status is not Status.DIVERGED:
         return replace(known, fit=found, has_fallen_back=False)
     carried_over = replace(
@@ -372,7 +374,7 @@ def kept_or_carried(known: Known, found: RoundFit) -> Known:
 
 
 def salvaged(run: Run, records: CodedRecords, known: Known | None) -> Known:
-    """Return what is known after an interruption: all drawn tables, and the last model on their cliques.
+    """Return the state after an interruption: all drawn tables, and the last model on their cliques.
 
     The interruption may have come while tables were drawn. The tables of single variables are completed, because
     there is no model without them.

@@ -1,4 +1,4 @@
-"""What a run of adaptive rounds has in hand: its plan, budget and noise, what was drawn, and what is known from it.
+"""State of a run of adaptive rounds: its plan, budget and noise, its noisy tables, and the model that they give.
 
 `Run` is the same during all rounds, and `Known` is replaced after each step. Everything in both is public, except the
 source of noise; the records are in `select_measure.exact_tables`.
@@ -61,7 +61,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known after a step, from noisy answers alone.
+    """Public state after a step, from noisy answers alone.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class FinishedRounds:
 
     @property
     def merging(self) -> Merging:
-        """Which states are merged."""
+        """Groups of merged states."""
         return self.known.merging
 
     @property

@@ -171,7 +171,7 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
     sums = pair_sums(codes, counts, cardinalities)
     later = np.delete(np.arange(sums.single.size), np.cumsum([0, *cards])[:-1])
     n = sums.single[later].astype(np.int64)
-    table = int(sums.records) * sums.joint.astype(np.int64) - np.multiply.outer(n, n)
+    table = int(sums.total) * sums.joint.astype(np.int64) - np.multiply.outer(n, n)
     starts = np.cumsum([0, *(cards[free] - 1)])[:-1]
     u[np.ix_(free, free)] = absolute_sums(table, starts)
     np.fill_diagonal(u, 0)

@@ -198,7 +198,15 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
             require(slack > 0, "epsilon", must, self.epsilon, "take more")
             choice = _MOVED / slack
         needed = release_threshold(law, self.delta)
-        return StructurePlan(**self._declared(specification), law=law, needed=needed, choice=choice)
+        declared = self._declared(specification)
+        return StructurePlan(
+            specification=specification,
+            missing=declared.missing,
+            other=declared.other,
+            law=law,
+            needed=needed,
+            choice=choice,
+        )
 
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)

@@ -161,9 +161,9 @@ class PackedRecords:
 
     Parameters
     ----------
-    bits
+    sensitive_bits
         Shape (1 + sum of (K - 1), words); the first row is of all records.
-    planes
+    sensitive_planes
         Binary digits of how often each record occurs, lowest first, shape (digits, words).
     first
         The row before that of each variable's second state, shape (p,).
@@ -171,8 +171,8 @@ class PackedRecords:
         Number of states of each variable, shape (p,).
     """
 
-    bits: np.ndarray
-    planes: np.ndarray
+    sensitive_bits: np.ndarray
+    sensitive_planes: np.ndarray
     first: IntArray
     states: IntArray
 
@@ -185,8 +185,8 @@ class PackedRecords:
         digits = max(int(counts.max(initial=1)).bit_length(), 1)
         planes = [counts >> digit & 1 == 1 for digit in range(digits)]
         return cls(
-            bits=_packed(rows),
-            planes=_packed(planes),
+            sensitive_bits=_packed(rows),
+            sensitive_planes=_packed(planes),
             first=np.cumsum(states - 1) - (states - 1),
             states=states,
         )
@@ -221,23 +221,23 @@ class PackedRecords:
 
     def _all_of(self, variables: Sequence[int], states: Sequence[int]) -> np.ndarray:
         """Return which records have these states, state 0 being the one that has no row."""
-        mask = self.bits[0]
+        mask = self.sensitive_bits[0]
         for v, state in zip(variables, states, strict=True):
-            rows = self.bits[self.first[v] + 1 : self.first[v] + self.states[v]]
+            rows = self.sensitive_bits[self.first[v] + 1 : self.first[v] + self.states[v]]
             mask = mask & (rows[state - 1] if state else ~np.bitwise_or.reduce(rows, axis=0))
         return mask
 
     def _beside(self, i: int, j: int, mask: np.ndarray, given: int) -> np.ndarray:
         """Return the masked counts of a pair's states, 0 standing for any, beside one bit or two."""
-        rows = 1 if given == 1 else len(self.bits)
+        rows = 1 if given == 1 else len(self.sensitive_bits)
         shape = (int(self.states[i]), int(self.states[j]))
         joint = [
             _joint(
-                self.bits,
-                self.planes,
+                self.sensitive_bits,
+                self.sensitive_planes,
                 mask
-                & self.bits[self.first[i] + a if a else 0]
-                & self.bits[self.first[j] + b if b else 0],
+                & self.sensitive_bits[self.first[i] + a if a else 0]
+                & self.sensitive_bits[self.first[j] + b if b else 0],
                 rows,
             )
             for a, b in np.ndindex(shape)
