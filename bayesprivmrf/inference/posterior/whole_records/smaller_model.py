@@ -80,6 +80,7 @@ def smaller_model(engine: NormalEffects) -> pm.Model:
     prior = latent.effects_prior
     evidence = engine.evidence
     given = evidence.specification
+    log_scale: Any
     with pm.Model(model=None) as model:
         if engine.scale is None and prior.count:
             log_scale = pm.MvNormal("log_scale", prior.expected_log_scales, prior.scale_covariance)
@@ -87,7 +88,8 @@ def smaller_model(engine: NormalEffects) -> pm.Model:
             log_scale = pt.as_tensor(latent.mode.log_scales)
         size = latent.effects.size
         whitened = pm.Normal("whitened", 0.0, 1.0, shape=size)
-        beta = pm.Deterministic("coordinates", pt.exp(log_scale)[prior.levels] * whitened)
+        scales: Any = pt.exp(log_scale)
+        beta = pm.Deterministic("coordinates", scales[prior.levels] * whitened)
         total = _total(engine)
         bags, rows = _bag_counts(engine, total)
         flat = pt.dot(_from_bags(engine), bags)
@@ -113,6 +115,8 @@ def _total(engine: NormalEffects) -> Any:
 
 def _bag_counts(engine: NormalEffects, total: Any) -> tuple[Any, Any]:
     """Return relaxed counts of the cells of all bags, and the part of the log density that rows alone determine."""
+    # PyTensor's operations have no precise types
+    tensor: Any = pt
     forest = engine.forest
     sizes = forest.row_sizes
     shares = {
@@ -128,18 +132,18 @@ def _bag_counts(engine: NormalEffects, total: Any) -> tuple[Any, Any]:
         sources = forest.sources[slice(*forest.source_starts[row : row + 2])]
         if len(sources):
             # cells are numbered row after row, parents first
-            of_row = pt.concatenate(parts)[sources].sum()
+            of_row = tensor.concatenate(parts)[sources].sum()
         else:
             of_row = total
         if size == 1:
-            own = pt.reshape(of_row, (1,))
+            own = tensor.reshape(of_row, (1,))
         else:
             own = of_row * shares[size][int(place[row])]
         parts.append(own)
-        log_density = log_density + pt.gammaln(of_row + 1) - pt.gammaln(own + 1).sum()
-        log_density = log_density + (size - 1) * pt.log(of_row + _TINY)
-    flat = pt.zeros(forest.offsets[-1])
-    return pt.set_subtensor(flat[forest.cells], pt.concatenate(parts)), log_density
+        log_density = log_density + tensor.gammaln(of_row + 1) - tensor.gammaln(own + 1).sum()
+        log_density = log_density + (size - 1) * tensor.log(of_row + _TINY)
+    flat = tensor.zeros(forest.offsets[-1])
+    return tensor.set_subtensor(flat[forest.cells], tensor.concatenate(parts)), log_density
 
 
 def _from_bags(engine: NormalEffects) -> FloatArray:
