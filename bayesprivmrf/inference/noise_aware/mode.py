@@ -14,7 +14,7 @@ p is the law of the noise alone, and β are the parameters whose mean counts are
 the people from the population adds no bias to them, and their likelihood is exact, tables that share variables and
 people included.
 
-The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
+The scales of the prior are learned from the expansion's evidence (`objective`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
 tables adapt to the largest noise, and the expansion does not see that most tables of such a prior make the data
 improbable. The expected loss is then taken over draws of the approximation instead; this lower bound of the evidence

@@ -282,17 +282,20 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
 
     The arrays are the arguments of `stretch`, the model's possible cells, μ(0), the data of the plan, and the noise.
     """
-    given = Stretching(
-        arrays[:2], arrays[2:4], arrays[4:6], arrays[6:8], arrays[8:10], arrays[10:12], arrays[12:14],
-        arrays[14], arrays[15], arrays[16], arrays[17], arrays[18], arrays[19], arrays[20], arrays[21],
-        arrays[22], arrays[23],
-    )  # fmt: skip
+    blocks = (
+        arrays[:2],
+        arrays[2:4],
+        arrays[4:6],
+        arrays[6:8],
+        arrays[8:10],
+        arrays[10:12],
+        arrays[12:14],
+    )
+    stretching = (*blocks, *arrays[14:24])
+    given = Stretching(*stretching)
     cells = arrays[24]
     uniform = arrays[25]
-    data = PlanData(
-        arrays[26], arrays[27], arrays[28], arrays[29], arrays[30], arrays[31], arrays[32], arrays[33],
-        arrays[34], arrays[35], arrays[36], arrays[37], arrays[38], arrays[39],
-    )  # fmt: skip
+    data = PlanData(*arrays[26:40])
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     at = stretch(position, given)
     log_scale = at.log_scale
