@@ -89,22 +89,25 @@ def _is_for_types(node: ast.AST) -> bool:
     )
 
 
-def _walk(node: ast.AST, is_inside: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
+def _walk(
+    node: ast.AST, is_inside: bool, *, for_types: bool
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Imports below a statement, and whether each stands inside a function."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, is_inside
-        elif isinstance(child, STATEMENTS) and not _is_for_types(child):
-            yield from _walk(
-                child, is_inside or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            )
+        elif isinstance(child, STATEMENTS) and (for_types or not _is_for_types(child)):
+            is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _walk(child, is_inside or is_function, for_types=for_types)
 
 
 @cache
-def all_imports_of(module: Module) -> list[tuple[tuple[str, str], bool]]:
+def all_imports_of(
+    module: Module, *, for_types: bool = False
+) -> list[tuple[tuple[str, str], bool]]:
     """Modules of the house, the names taken from them, and whether that is inside a function."""
     found = []
-    for node, is_inside in _walk(module.tree, is_inside=False):
+    for node, is_inside in _walk(module.tree, is_inside=False, for_types=for_types):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 assert not alias.name.startswith(f"{HOUSE}."), (
@@ -121,10 +124,14 @@ def all_imports_of(module: Module) -> list[tuple[tuple[str, str], bool]]:
     return found
 
 
-def imports_of(module: Module, *, inside_functions: bool) -> list[tuple[str, str]]:
-    """Modules of the house, and the names taken from them; those for the type checker alone do not count."""
+def imports_of(
+    module: Module, *, inside_functions: bool, for_types: bool = False
+) -> list[tuple[str, str]]:
+    """Modules of the house, and the names taken from them."""
     return [
-        taken for taken, is_inside in all_imports_of(module) if inside_functions or not is_inside
+        taken
+        for taken, is_inside in all_imports_of(module, for_types=for_types)
+        if inside_functions or not is_inside
     ]
 
 
@@ -139,12 +146,13 @@ def passed_on() -> dict[tuple[str, str], str]:
 
 
 @cache
-def arrows(*, inside_functions: bool) -> nx.DiGraph:
+def arrows(*, inside_functions: bool, for_types: bool = False) -> nx.DiGraph:
     """Which module imports which, past the packages that pass names on."""
     listed, graph = passed_on(), nx.DiGraph()
     graph.add_nodes_from(MODULES)
     for name, module in MODULES.items():
-        for source, taken in imports_of(module, inside_functions=inside_functions):
+        taken_by = imports_of(module, inside_functions=inside_functions, for_types=for_types)
+        for source, taken in taken_by:
             while (source, taken) in listed:
                 source = listed[source, taken]
             whole = f"{source}.{taken}".lstrip(".")
@@ -164,6 +172,14 @@ def cycles(graph: nx.DiGraph) -> set[tuple[str, ...]]:
 def test_no_module_imports_itself_in_a_circle():
     assert cycles(arrows(inside_functions=False)) == set()
     assert cycles(arrows(inside_functions=True)) == LATER
+
+
+def test_circles_for_the_type_checker_are_of_four_files_and_of_one_folder():
+    """Types too are read from below: who reads a file can stop at its imports. The contracts say what is below."""
+    circles = cycles(arrows(inside_functions=True, for_types=True))
+    assert max(map(len, circles)) <= 4
+    for circle in circles:
+        assert len({name.rpartition(".")[0] for name in circle}) == 1
 
 
 def test_no_room_imports_another_in_a_circle():

@@ -39,6 +39,11 @@ _GENERAL = 0.5
 # Share of a derivative along unseen directions that is no rounding error
 _UNSEEN = 1e-5
 
+# Largest number of independent pairs that are listed; of more, only the number is stated
+_LISTED = 10
+# Largest number of effects and of answers for which the rank of the measurements is computed, in a second or so
+_LARGEST_RANK = 1500
+
 
 def model_assumptions(
     model: ModelSpecification, of_records: Sequence[str] = (), origin: str = "Declared"
@@ -57,8 +62,7 @@ def model_assumptions(
     everything = range(len(model.cardinalities))
     together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
     apart = len(everything) * (len(everything) - 1) // 2 - len(together)
-    # a longer list is replaced by the number of pairs
-    if apart <= 10:
+    if apart <= _LISTED:
         independences = [f"{origin}: {one}." for one in declared_independences(model, everything)]
     else:
         independences = [
@@ -279,8 +283,8 @@ def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     """Return the sets of variables whose effects are determined by queries other than whole tables."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
-    # the rank of larger measurements is not computed
-    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > 1500:
+    size = max(effects.size, len(evidence.noisy_counts))
+    if evidence.queries is None or size > _LARGEST_RANK:
         return frozenset()
     uniform = consistent_projection(
         model.cardinalities, model.scopes, np.zeros(model.size), total=1.0

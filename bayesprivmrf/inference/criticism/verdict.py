@@ -59,6 +59,16 @@ SMALLEST_MARGIN_TAIL = 1e-5
 LARGEST = 400
 # Standard deviations from which a contrast is judged
 _LOOKED_AT = 2.0
+# Variance of a table without noise, as a share of the smallest other one, so that it dominates the mean
+_SURE = 1e-6
+# Contrast, as a share of the numbers whose difference it is, below which it is their rounding error
+_ROUNDING = 1e-13
+# Standard deviation of a residual, as a share of that of the noise, below which the other answers determine it
+_DETERMINED = 1e-4
+# Weight of a draw of noise in a contrast below which it is a rounding error of 0
+_NOTHING = 1e-12
+# Rates at which Chernoff's bound is taken, over the standard deviation of the contrast; any rate gives a bound
+_RATES = np.geomspace(0.3, 80.0, 80)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -89,16 +99,13 @@ class SharedMargin:
     @cached_property
     def variances(self) -> FloatArray:
         """Noise variances of the numbers, records squared; infinite where no cell may occur."""
-        # a table without noise gets a variance so small that it dominates the mean
-        own = np.maximum(self.own, 1e-6 * self.own[self.own > 0].min())
+        own = np.maximum(self.own, _SURE * self.own[self.own > 0].min())
         return np.where(self.cells > 0, own * self.cells, np.inf)
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
         """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
         if margins is None:
             margins = self.noisy
-        else:
-            margins = margins
         tables = len(self.positions)
         lead = margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
         possible = self.cells[0].ravel() > 0
@@ -106,8 +113,7 @@ class SharedMargin:
         precision = 1 / self.variances.reshape(tables, -1)[:, possible]
         share = precision / precision.sum(axis=0)
         contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
-        # smaller contrasts are rounding errors of the numbers whose differences they are
-        contrasts[np.abs(contrasts) < 1e-13 * np.abs(numbers).max(axis=0)] = 0.0
+        contrasts[np.abs(contrasts) < _ROUNDING * np.abs(numbers).max(axis=0)] = 0.0
         cells = self.cells.reshape(tables, -1)[:, possible]
         noise = self.own.reshape(tables, -1)[:, possible] * cells
         deviations = np.sqrt(
@@ -244,11 +250,10 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
     deviations = evidence.noise_deviation[seen]
     deviation = np.sqrt(np.square(weights).sum(axis=1))
-    # a smaller share of a table's own noise in a contrast counts as zero
-    told = np.flatnonzero(deviation > 1e-4)
+    told = np.flatnonzero(deviation > _DETERMINED)
     if not told.size:
         return []
-    parts = np.where(np.abs(weights) > 1e-12, weights / deviations, 0.0)[told].T
+    parts = np.where(np.abs(weights) > _NOTHING, weights / deviations, 0.0)[told].T
     tails = _log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
     worst = int(seen[told[int(np.argmin(tails))]])
     query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
@@ -271,8 +276,7 @@ def _log_tails(
     far = np.abs(contrasts) > _LOOKED_AT * deviation
     for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
         own = np.abs(contrasts[..., place][far[..., place]])
-        # t in the module's formula, over the standard deviation of the contrast; any t gives a bound
-        rates = np.geomspace(0.3, 80.0, 80) / deviation[place]
+        rates = _RATES / deviation[place]  # t in the module's formula
         # identical tables are counted together
         parts = Counter(
             zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True)

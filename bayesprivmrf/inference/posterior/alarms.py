@@ -62,7 +62,23 @@ from bayesprivmrf.model.tables import FloatArray
 # Standard normal score beyond which posterior and release contradict each other
 LARGEST_SCORE = 3.3
 # Smallest variance of a mean discrepancy, in the denominator of z; the module says when each acts
-_FLOOR, _PRIOR_FLOOR = 0.25, 0.1
+_FLOOR = 0.25
+# The same for the prior's own score: less is known where noise is large
+_PRIOR_FLOOR = 0.1
+# Latent count, in standard deviations of its noise, below which it may be pressed against zero
+_SMALL = 3.0
+# Mean number of small cells from which their surplus is judged: the sum over fewer is not nearly normal
+_FEWEST_SMALL = 5
+# Number of cells from which the prior's own score is judged: with fewer, one rare cell gives it a long tail
+_FEWEST_CELLS = 20
+# Share of the prior variance that the release must leave open for a wrong prior to matter
+_OPEN = 0.25
+# Two-sided tail probability, over all learned numbers, at which one is far out in its prior
+_FAR_OUT = 1e-3
+# Estimated number of records, in its standard errors, from which its truncation at zero looks like no surplus
+_TOLD = 3.0
+# Variance of a discrepancy up to which its draws count as equal
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,8 +174,9 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         start, stop = evidence.offsets[position : position + 2]
         deviation = evidence.noise_deviation[start:stop]
         counts = latent.reshape(*cells.shape, stop - start)
-        # a latent count of at most three standard deviations of its noise may be pressed against zero
-        is_small = (counts < 3.0 * deviation) & (evidence.possible & evidence.is_count)[start:stop]
+        is_small = (counts < _SMALL * deviation) & (evidence.possible & evidence.is_count)[
+            start:stop
+        ]
         if least is None:
             whole = counts
             weight = 1.0
@@ -168,8 +185,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         residuals = weight * (evidence.noisy_counts[start:stop] - whole) / deviation
         surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
         cells += is_small.sum(axis=-1)
-    # the sum over fewer cells is not nearly normal
-    if cells.mean() < 5:
+    if cells.mean() < _FEWEST_SMALL:
         return []
     score = numbers["pressed_score"] = _score(surplus / np.sqrt(np.maximum(cells, 1.0)))
     if score >= -LARGEST_SCORE:
@@ -197,10 +213,9 @@ def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
         return []
     score = numbers["prior_fit_score"] = _score(finished.prior_fit, _PRIOR_FLOOR)
     is_open = numbers["prior_fit_open"] = min(float(finished.prior_fit.var()), 1.0)
-    # with few cells the prior's own score is not judged
-    is_few = finished.marginals.shape[-1] < 20
-    # a wrong prior matters if the release leaves at least a quarter of the prior variance open
-    if finished.learned or is_few or abs(score) <= LARGEST_SCORE or is_open < 0.25:
+    is_few = finished.marginals.shape[-1] < _FEWEST_CELLS
+    is_harmless = abs(score) <= LARGEST_SCORE or is_open < _OPEN
+    if finished.learned or is_few or is_harmless:
         return []
     return [
         f"the population is more {'even' if score > 0 else 'uneven'} than the prior has it (score {score:.1f}, "
@@ -222,8 +237,7 @@ def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
     farthest = max(scores, key=lambda name: abs(scores[name]))
     score = numbers["learned_score"] = scores[farthest]
     share = numbers.get("prior_decides", 0.0)
-    # a learned number is far out in its prior at a two-sided tail probability of 0.001, over all numbers
-    if share == 0 or abs(score) <= -ndtri(0.5 * 1e-3 / len(scores)):
+    if share == 0 or abs(score) <= -ndtri(0.5 * _FAR_OUT / len(scores)):
         return []
     return [
         f"the prior's {farthest} was learned to be {abs(score):.1f} of its standard deviations "
@@ -233,8 +247,8 @@ def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
 
 
 def _is_told(evidence: Evidence) -> bool:
-    # nearer to zero, the truncation of a private number of records looks like a surplus
-    return evidence.has_total and evidence.estimated_total >= 3.0 * evidence.total_standard_error
+    least = _TOLD * evidence.total_standard_error
+    return evidence.has_total and evidence.estimated_total >= least
 
 
 def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
@@ -242,7 +256,7 @@ def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
     import arviz as az
 
     variance = float(discrepancy.var())
-    if variance > 1e-12:
+    if variance > _CONSTANT:
         size = float(az.ess(discrepancy))
     else:
         size = math.inf

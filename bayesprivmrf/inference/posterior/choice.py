@@ -20,10 +20,8 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import MEMORY, require_posterior_memory
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import (
-    HyperDirichlet,
-    is_decomposable,
-)
+from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.rows_prior import is_decomposable
 from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.whole_records.chains import MOVES
 from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows

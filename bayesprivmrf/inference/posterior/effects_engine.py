@@ -5,7 +5,7 @@ its contrast at x. The model is :math:`p(x) = \exp(β·t(x) - A(β))`. `evaluate
 
 .. math:: μ, \qquad A, \qquad E\,t_i = (D^T μ)_i, \qquad E\,t_i^2 = \bigl((D ∘ D)^T μ\bigr)_i ;
 
-The last two give the variances of t, which are the diagonal of the Fisher information of one record. `_pull_back`
+The last two give the variances of t, which are the diagonal of the Fisher information of one record. `pull_back`
 computes the vector-Jacobian product of μ by one multiplication with Σ, the symmetric covariance of the cells'
 indicators.
 
@@ -16,7 +16,7 @@ Q_v has Helmert's contrasts. With :math:`e_j = -1 / \sqrt{j (j + 1)}`, contrast 
 along each axis: entry i of :math:`[1 \mid Q] c` is :math:`c_0 + p_i c_i + \sum_{j > i} e_j c_j`. That takes a few
 operations for each cell and axis. In a restricted model D is a sparse matrix.
 
-`evaluate` passes the workspace of its sweeps to `_pull_back`, so inference is done only once. No state is kept
+`evaluate` passes the workspace of its sweeps to `pull_back`, so inference is done only once. No state is kept
 between calls, so threads can share a `Plan`. Neither function holds Python's global interpreter lock.
 """
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -44,8 +44,34 @@ from bayesprivmrf.marginals.exact import (
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-# positions in the sizes of `Plan.data`
+# positions in `PlanData.sizes`
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _SIZE = range(7)
+
+
+class PlanData(NamedTuple):
+    """Arrays of a `Plan`, as compiled functions read them.
+
+    The first eight are those of the sweeps of marginal inference; the others multiply with D (`_design`).
+    """
+
+    code: np.ndarray
+    maps: np.ndarray
+    bounds: np.ndarray
+    constants: np.ndarray  # cells that are 1 whatever the potentials are
+    sizes: np.ndarray  # shape (7,); the module's constants name the positions
+    scratch_sizes: np.ndarray
+    support: np.ndarray  # mask of the cells that may occur; empty if all may
+    base: FloatArray  # potentials at β = 0, then the constant part of A
+    rows: (
+        np.ndarray
+    )  # D as a sparse matrix: where the entries of each cell begin; empty without restrictions
+    columns: np.ndarray
+    entries: FloatArray
+    axes: (
+        np.ndarray
+    )  # of each axis of each clique: first cell, repetitions before, states, repetitions after
+    places: np.ndarray  # cell at which each coordinate enters
+    contrasts: FloatArray  # values p and e of Helmert's contrasts, shape (2, states)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +103,8 @@ class Plan:
             )
 
     @cached_property
-    def data(self) -> tuple[np.ndarray, ...]:
-        """Arrays of the plan, which compiled functions take as one tuple."""
+    def data(self) -> PlanData:
+        """Arrays of the plan, as compiled functions read them."""
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
         build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
@@ -99,17 +125,22 @@ class Plan:
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
             self.effects.size,
         )  # fmt: skip
-        return (
-            program.code,
-            program.maps,
-            engine.bounds,
-            engine.constants,
-            np.array(sizes, dtype=np.int64),
-            engine.largest,
-            support,
-            # potentials at β = 0; the last entry is the constant part of A
-            np.append(base, engine.free_log_count),
-            *_design(self.effects),
+        rows, columns, entries, axes, places, contrasts = _design(self.effects)
+        return PlanData(
+            code=program.code,
+            maps=program.maps,
+            bounds=engine.bounds,
+            constants=engine.constants,
+            sizes=np.array(sizes, dtype=np.int64),
+            scratch_sizes=engine.largest,
+            support=support,
+            base=np.append(base, engine.free_log_count),
+            rows=rows,
+            columns=columns,
+            entries=entries,
+            axes=axes,
+            places=places,
+            contrasts=contrasts,
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
@@ -120,7 +151,7 @@ class Plan:
         if math.isnan(log_partition_):
             engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
             log_partition_, mu = engine.marginals(
-                self.data[7][:-1] + self.effects.potentials(beta[None])[0]
+                self.data.base[:-1] + self.effects.potentials(beta[None])[0]
             )
             mean, square = _expected_statistics(mu, self.data)
         return log_partition_, mu, mean, square
@@ -226,9 +257,13 @@ def _to_contrasts(values, axes, contrasts):
 
 
 @njit(nogil=True, **INNER)
-def _forward(beta, plan):
+def potentials_at(beta, plan):
     """Return D β plus the potentials at β = 0, with minus infinity at impossible cells."""
-    base, rows, columns, entries, axes, places, contrasts = plan[7:]
+    base = plan.base
+    rows = plan.rows
+    columns = plan.columns
+    entries = plan.entries
+    places = plan.places
     flat = np.zeros(base.size - 1)
     if rows.size:
         for c in range(flat.size):
@@ -237,7 +272,7 @@ def _forward(beta, plan):
     else:
         for k in range(places.size):
             flat[places[k]] = beta[k]
-        _from_contrasts(flat, axes, contrasts)
+        _from_contrasts(flat, plan.axes, plan.contrasts)
     for c in range(flat.size):
         flat[c] += base[c]
     return flat
@@ -246,35 +281,42 @@ def _forward(beta, plan):
 @njit(nogil=True, **INNER)
 def _sweep(beta, plan, work, scales):
     """Collect messages, and return A; NaN where numbers underflow, so that a sampler rejects the point."""
-    code, maps, bounds, _, sizes, _, support, base = plan[:8]
-    flat = _forward(beta, plan)
+    sizes = plan.sizes
+    flat = potentials_at(beta, plan)
     # flags are compared numbers: each literal would be compiled separately
-    tops, _ = prepare(flat, bounds, work, sizes[_STEPS] >= 0)
+    tops, _ = prepare(flat, plan.bounds, work, sizes[_STEPS] >= 0)
     rest = collect(
-        code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0
+        plan.code,
+        sizes[_STEPS],
+        plan.maps,
+        work,
+        scales,
+        plan.support,
+        sizes[_CELLS],
+        sizes[_STEPS] < 0,
     )
-    return tops + rest + base[-1]
+    return tops + rest + plan.base[-1]
 
 
 @njit(nogil=True, **INNER)
-def _log_partition(beta, plan):
+def log_partition_at(beta, plan):
     """Return A(β), nats."""
-    sizes = plan[4]
+    sizes = plan.sizes
     return _sweep(beta, plan, np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS]))
 
 
 @njit(nogil=True, **INNER)
 def _parts(state, sizes):
-    """Return the parts of the state of `_marginals`: workspace and scales of the sweeps, and μ with messages."""
+    """Return the parts of the state of `marginals_at`: workspace and scales of the sweeps, and μ with messages."""
     workspace = sizes[_WORKSPACE]
     steps = sizes[_STEPS]
     return state[:workspace], state[workspace : workspace + steps], state[workspace + steps :]
 
 
 @njit(nogil=True, **INNER)
-def _marginals(beta, plan):
-    """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
-    code, maps, _, constants, sizes = plan[:5]
+def marginals_at(beta, plan):
+    """Return μ and A at β, and the state that `pull_back` and `_covariance_product` need."""
+    sizes = plan.sizes
     state = np.empty(sizes[_WORKSPACE] + sizes[_STEPS] + sizes[_CELLS] + sizes[_MESSAGES])
     work, scales, mu = _parts(state, sizes)
     value = _sweep(beta, plan, work, scales)
@@ -282,59 +324,64 @@ def _marginals(beta, plan):
         mu[:] = np.nan
         return mu[: sizes[_CELLS]], value, state
     # send messages back, and normalize the cells
-    for c in constants:
+    for c in plan.constants:
         mu[c] = 1.0
-    distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mu)
+    distribute(plan.code, sizes[_STEPS], plan.maps, work, scales, sizes[_SCRATCH], mu)
     return mu[: sizes[_CELLS]], value, state
 
 
 @njit(nogil=True, **INNER)
-def _statistics(flat, plan, power=1):
+def statistics_of(flat, plan, power=1):
     """Return the transpose of D, or of its entries to a power (1 or 2), times a vector over the cells.
 
     For μ these are E t and E t².
     """
-    rows, columns, entries, axes, places, contrasts = plan[8:]
-    result = np.zeros(plan[4][_SIZE])
+    rows = plan.rows
+    columns = plan.columns
+    entries = plan.entries
+    places = plan.places
+    contrasts = plan.contrasts
+    result = np.zeros(plan.sizes[_SIZE])
     if rows.size:
         for c in range(rows.size - 1):
             for k in range(rows[c], rows[c + 1]):
                 result[columns[k]] += entries[k] ** power * flat[c]
         return result
     values = flat.copy()
-    _to_contrasts(values, axes, contrasts if power == 1 else contrasts * contrasts)
+    _to_contrasts(values, plan.axes, contrasts if power == 1 else contrasts * contrasts)
     for k in range(places.size):
         result[k] = values[places[k]]
     return result
 
 
 @njit(nogil=True, **INNER)
-def _evaluate(beta, plan):
-    """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
-    mu, value, state = _marginals(beta, plan)
-    return mu, value, _statistics(mu, plan), _statistics(mu, plan, 2), state
+def moments_at(beta, plan):
+    """Return μ, A, E t, E t² at β, and the state of `marginals_at`."""
+    mu, value, state = marginals_at(beta, plan)
+    return mu, value, statistics_of(mu, plan), statistics_of(mu, plan, 2), state
 
 
 @njit(nogil=True, **INNER)
 def _covariance_product(state, vector, plan):
     """Return Σ v over the cells."""
-    code, maps, bounds, constants, sizes, scratch_sizes = plan[:6]
+    sizes = plan.sizes
+    scratch_sizes = plan.scratch_sizes
     work, scales, mu = _parts(state, sizes)
     gain = np.empty(mu.size + sizes[_TABLES])
     change = np.empty(mu.size)
-    for c in constants:
+    for c in plan.constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
     tangent(
-        code,
+        plan.code,
         sizes[_STEPS],
-        maps,
+        plan.maps,
         work,
         scales,
         scratch,
         scratch_sizes,
         mu,
-        bounds,
+        plan.bounds,
         vector,
         gain,
         change,
@@ -343,41 +390,41 @@ def _covariance_product(state, vector, plan):
 
 
 @njit(nogil=True, **INNER)
-def _pull_back(state, by_mu, plan):
+def pull_back(state, by_mu, plan):
     """Return the derivative with respect to β of a function of μ, given its derivative with respect to μ.
 
-    `state` is the state that `_marginals` returned at β.
+    `state` is the state that `marginals_at` returned at β.
     """
-    return _statistics(_covariance_product(state, by_mu, plan), plan)
+    return statistics_of(_covariance_product(state, by_mu, plan), plan)
 
 
 @njit(nogil=True, **INNER)
 def _fisher_information(beta, plan):
     """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
-    _, _, state = _marginals(beta, plan)
+    _, _, state = marginals_at(beta, plan)
     result = np.zeros((beta.size, beta.size))
     unit = np.zeros(beta.size)
-    base = _forward(unit, plan)
+    base = potentials_at(unit, plan)
     # column i of D, then Σ times it, then Dᵀ times that
     for i in range(beta.size):
         unit[i] = 1.0
-        column = _forward(unit, plan)
+        column = potentials_at(unit, plan)
         unit[i] = 0.0
         for c in range(column.size):
             if base[c] > -np.inf:
                 column[c] = column[c] - base[c]
             else:
                 column[c] = 0.0
-        put(result[i], _statistics(_covariance_product(state, column, plan), plan))
+        put(result[i], statistics_of(_covariance_product(state, column, plan), plan))
     return result
 
 
 @njit(nogil=True, **INNER)
 def _both_statistics(mu, plan):
     """Return E t and E t²."""
-    return _statistics(mu, plan), _statistics(mu, plan, 2)
+    return statistics_of(mu, plan), statistics_of(mu, plan, 2)
 
 
 evaluate, fisher_information, _expected_statistics = (
-    kept()(function.py_func) for function in (_evaluate, _fisher_information, _both_statistics)
+    kept()(function.py_func) for function in (moments_at, _fisher_information, _both_statistics)
 )

@@ -289,9 +289,18 @@ LARGEST_DIMENSION = 5000
 WORK = 1.2e11
 
 
+# Operations of the sampler itself in a step, and for each latent number (benchmark `engine_choice`)
+_WORK_A_STEP = 2500.0
+_WORK_A_NUMBER = 170.0
+# Bytes of a number
+_BYTES = 8
+# Numbers for each cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
+_NUMBERS_A_CELL = 10
+
+
 def gradient_operations(numbers: int) -> float:
     """Return the operations of one gradient with respect to a given number of latent numbers."""
-    return 2500.0 + 170.0 * numbers  # of the sampler itself, and for each latent number
+    return _WORK_A_STEP + _WORK_A_NUMBER * numbers
 
 
 def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
@@ -299,11 +308,13 @@ def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals:
     model = evidence.specification
     cells = max(model.size, evidence.offsets[-1])
     states = max(model.cardinalities, default=1)
-    # ten numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
     remedy = "use fewer `draws` or `chains`, or NoiseAwareMAP, which stores no draws"
-    require_memory(f"{draws:,} draws of {cells:,} cells", 8 * 10 * cells * draws, remedy, MEMORY)
+    needed = _BYTES * _NUMBERS_A_CELL * cells * draws
+    require_memory(f"{draws:,} draws of {cells:,} cells", needed, remedy, MEMORY)
     effects = f"the effects of a variable of {states:,} states"
-    require_memory(effects, 8 * states**2, "declare fewer states, or merge the rare ones", MEMORY)
+    require_memory(
+        effects, _BYTES * states**2, "declare fewer states, or merge the rare ones", MEMORY
+    )
     if not needs_marginals or not cells:
         return
     cost = forecast(model.cardinalities, model.scopes)

@@ -46,7 +46,7 @@ from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.results.diagnostics import Diagnosis, diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
-from bayesprivmrf.inference.posterior.results.tree import build_tree
+from bayesprivmrf.inference.posterior.results.tree import TreeDraws, build_tree
 from bayesprivmrf.inference.posterior.sampling import draw_posterior, prior_as_sampled
 from bayesprivmrf.inference.posterior.settings import FormulationName, PriorSettings
 from bayesprivmrf.noise.base import CONTRADICTION
@@ -271,12 +271,11 @@ class LatentCounts(NamedSettings):
             population=population,
             model=given_specification(given, model),
         )
+        before_data = engine.prior_draws(draws, before) if prior else None
         tree = build_tree(
             evidence,
             engine.settings,
-            finished,
-            sampled,
-            prior=engine.prior_draws(draws, before) if prior else None,
+            TreeDraws(finished=finished, sampled=sampled, prior=before_data),
             rng=replicating,
             attributes=_attributes(source, evidence, stats, diagnosis.status.value),
         )

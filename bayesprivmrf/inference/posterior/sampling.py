@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ def draw_posterior(
     if isinstance(engine, RecordEngine):
         # whole records do not use NUTS
         sampled = engine.sample(
-            run,
+            **asdict(run),
             time_limit=time_limit,
             cores=settings.get("cores"),
             progress_bar=settings.get("progress_bar"),

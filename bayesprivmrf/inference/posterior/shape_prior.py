@@ -51,7 +51,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -76,6 +76,8 @@ SPREAD_OF_STAYING = 2.0
 # bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
 # among them
 LARGEST = 100.0
+# smallest number of which a logarithm or a root is taken
+_TINY = 1e-300
 
 
 class ShapeData(NamedTuple):
@@ -89,6 +91,14 @@ class ShapeData(NamedTuple):
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
     stays: IntArray  # 1 for the margin of staying and moving, 0 for others
+
+
+class PriorDraws(NamedTuple):
+    """Draws as the prior judges them: fields of `Finished`, each of shape (chain, draw)."""
+
+    log_prior: dict[str, FloatArray]
+    learned: dict[str, FloatArray]
+    prior_fit: FloatArray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -172,8 +182,8 @@ class ShapePrior:
 
     def described(
         self, log_rows: FloatArray, shapes: FloatArray, lead: tuple[int, ...], names: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return the fields `log_prior`, `learned` and `prior_fit` of `Finished`, each of shape `lead`.
+    ) -> PriorDraws:
+        """Return how the prior of the rows judges draws of them.
 
         Parameters
         ----------
@@ -193,11 +203,11 @@ class ShapePrior:
         excess = (shapes * (log_rows - psi(shapes))).sum(axis=0) + (mass * psi(mass)).sum(axis=0)
         # zeta(2, x) is ψ'(x)
         variance = (shapes**2 * zeta(2, shapes)).sum(axis=0) - (mass**2 * zeta(2, mass)).sum(axis=0)
-        fit = excess / np.sqrt(np.maximum(variance, 1e-300))
+        fit = excess / np.sqrt(np.maximum(variance, _TINY))
         rows_of = np.searchsorted([table.stop for table in tables], starts, side="right")
         homes = np.array([table.clique for table in tables], int)[rows_of]
         # log A of each table in prior standard deviations; A is the mean excess of the shapes over the floor
-        above = np.maximum(shapes - self.data.fixed[:, np.newaxis], 1e-300)
+        above = np.maximum(shapes - self.data.fixed[:, np.newaxis], _TINY)
         learned = {}
         for table in tables if self.size else ():
             own = above[table.start : table.stop]
@@ -211,17 +221,12 @@ class ShapePrior:
                 kind = "concentration"
             standardized = np.log(level) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
             learned[table_name(kind, names, table.scope)] = standardized.reshape(lead)
-        return {
+        log_prior = {}
+        for clique in forest.order:
             # sum over the steps of a clique's table
-            "log_prior": {
-                table_name("rows", names, forest.scopes[k]): density[homes == k]
-                .sum(axis=0)
-                .reshape(lead)
-                for k in forest.order
-            },
-            "learned": learned,
-            "prior_fit": fit.reshape(lead),
-        }
+            own = density[homes == clique].sum(axis=0)
+            log_prior[table_name("rows", names, forest.scopes[clique])] = own.reshape(lead)
+        return PriorDraws(log_prior, learned, fit.reshape(lead))
 
 
 @njit(nogil=True, inline="always")

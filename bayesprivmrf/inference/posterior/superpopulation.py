@@ -47,7 +47,12 @@ from numba import njit
 from bayesprivmrf.checks import require
 from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _statistics
+from bayesprivmrf.inference.posterior.effects_engine import (
+    Plan,
+    marginals_at,
+    moments_at,
+    statistics_of,
+)
 from bayesprivmrf.model.tables import FloatArray
 
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
@@ -62,8 +67,8 @@ _ACCEPTANCE = 0.8
 @njit(nogil=True, **INNER)
 def target(beta, statistics, total, precision, data):
     """Return log p(β | n) up to a constant, its gradient s - N E t - T⁻¹ β, and μ."""
-    mu, log_partition, _ = _marginals(beta, data)
-    mean = _statistics(mu, data)
+    mu, log_partition, _ = marginals_at(beta, data)
+    mean = statistics_of(mu, data)
     value = -total * log_partition
     gradient = np.empty(beta.size)
     for i in range(beta.size):
@@ -178,7 +183,7 @@ def _draw(
         point = points[k]
         total = totals[k]
         precision = precisions[k]
-        _, log_partition, mean, square, _ = _evaluate(point, data)
+        _, log_partition, mean, square, _ = moments_at(point, data)
         # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
         # the log density and its gradient at the latent point follow from the moments that are known there

@@ -19,8 +19,8 @@ the errors that this module gives these sums.
    v`, with v the cell's variance above and :math:`v_0` that of the noise alone. The excess of :math:`d(x)^2` over
    four times that variance is added to v.
 2. **An effect in no measured table.** Its table was a candidate and was not chosen, because its misfit was no larger
-   than that of others; or it was never a candidate, because it was too large for the model, one of too many triples
-   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. The effect is treated as if it had
+   than that of others; or it was never a candidate, because it was too large for the model, one of too many triples,
+   or outside the workload or the declared cliques. The effect is treated as if it had
    been measured with twice the noise of the last table of several variables, under the fixed prior. This is a rule of
    thumb, not a theorem. It rests on the prior only, where the table was never a candidate or no table was measured.
 3. **The number of records**, where it is private, is estimated by the sums of the tables, with the variance

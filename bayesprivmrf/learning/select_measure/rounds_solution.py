@@ -1,9 +1,9 @@
 r"""Intervals for the tables of a model learned in rounds, from the noisy means of its effects.
 
-`release.solution.interval(variables)` computes them. `with_intervals` makes the `solution` from the model's
-potentials, the noisy tables (the release's `statistics`) and the number of records that these determine. Nothing else
-is used, so intervals cost no budget, and a release read from a file has the same ones. Marginals are exact, by
-elimination in the model of merged states (`bayesprivmrf.learning.select_measure.measured_tables`).
+`release.solution.interval(variables)` computes them. The `solution` is made from the model's potentials, the noisy
+tables (the release's `statistics`) and the number of records that these determine. Nothing else is used, so intervals
+cost no budget, and a release read from a file has the same ones. Marginals are exact, by elimination in the model of
+merged states (`bayesprivmrf.learning.select_measure.measured_tables`).
 
 The error of a cell of merged states, as an estimate of the share in the records, is that of the means of its effects
 and of the number of records (`bayesprivmrf.learning.select_measure.cell_errors`, points 1 to 3 there). Two parts are

@@ -9,7 +9,7 @@ from bayesprivmrf.inference import LatentCounts, Posterior, Status, gather
 from bayesprivmrf.inference.posterior import Source
 from bayesprivmrf.inference.posterior.formulation import STATISTICS, Sampled
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.tree import build_tree
+from bayesprivmrf.inference.posterior.results.tree import TreeDraws, build_tree
 from bayesprivmrf.privacy import DiscreteLaplace
 
 
@@ -56,9 +56,11 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
     tree = build_tree(
         evidence,
         formulation.settings,
-        finished,
-        sampled_as((1, size)),
-        prior=finished if with_prior else None,
+        TreeDraws(
+            finished=finished,
+            sampled=sampled_as((1, size)),
+            prior=finished if with_prior else None,
+        ),
         rng=np.random.default_rng(seed),
         attributes={"status": "converged", "simulated": int(evidence.is_simulated)},
     )

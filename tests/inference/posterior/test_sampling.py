@@ -17,7 +17,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from inference.conftest import specification
-from inference.posterior.drawn import release_of, sampled_as
+from inference.posterior.drawn import STATISTICS, release_of, sampled_as
 from inference.posterior.engines import Finished, HyperDirichlet, Run, draw_posterior
 
 import bayesprivmrf as bpm
@@ -25,7 +25,6 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import nuts_run
 from bayesprivmrf.inference.posterior.formulation import (
-    STATISTICS,
     Clock,
     Mixing,
     StepProgress,

@@ -17,12 +17,13 @@ follows. Latent numbers are the counts of the model's possible cells, N, θ' and
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, arrays_at, put
-from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.effects_engine import PlanData, marginals_at, pull_back
 from bayesprivmrf.inference.posterior.latent_prior import log_uniform
 from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     B1,
@@ -37,6 +38,7 @@ from bayesprivmrf.inference.posterior.relaxed_counts.density import (
     task_of,
 )
 from bayesprivmrf.inference.posterior.whitening import ANY_ORDER, add_product
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # types of the two arrays of `Blocks`, and of all arrays that `_visit` takes apart
 BLOCKS = (I1, F1)
@@ -45,8 +47,6 @@ KINDS = (
     F1, F1, F1, F1, I1, I1, F1, F1, F1, F1,
     I1, F1, I1, H1, I1, I1, I1, I1, B1, F1, I1, I1, F1, I1, I1, F2, *NOISE,
 )  # fmt: skip
-
-_marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
@@ -80,12 +80,8 @@ def total_of(values):
     return total
 
 
-@njit(nogil=True, error_model="numpy", **INNER)
-def stretch(
-    position, basis, turned_basis, mixing, turned_mixing, root, turned_root, hyper, information, pulled, scale,
-    total, bounds, levels, variance, scatter, expected, excess,
-):  # fmt: skip
-    """Return x, log τ, log N, the log density of the position, τ², K z, the roots of 1/(λ + r), and r.
+class Stretching(NamedTuple):
+    """Arrays that `stretch` reads, beside the position.
 
     Parameters
     ----------
@@ -110,11 +106,62 @@ def stretch(
     excess
         κ, shape (1,).
     """
+
+    basis: Any
+    turned_basis: Any
+    mixing: Any
+    turned_mixing: Any
+    root: Any
+    turned_root: Any
+    hyper: Any
+    information: FloatArray
+    pulled: FloatArray
+    scale: FloatArray
+    total: FloatArray
+    bounds: IntArray
+    levels: IntArray
+    variance: FloatArray
+    scatter: FloatArray
+    expected: FloatArray
+    excess: FloatArray
+
+
+class Stretched(NamedTuple):
+    """Results of `stretch` at one position."""
+
+    moved: FloatArray  # x
+    log_scale: FloatArray  # log τ
+    log_total: float  # log N
+    log_density: float  # of the position
+    squares: FloatArray  # τ²
+    mixed: FloatArray  # K z
+    shrink: FloatArray  # 1 / sqrt(λ + r)
+    relative: FloatArray  # r
+
+
+class Derivatives(NamedTuple):
+    """Derivatives of a function with respect to the first four results of `stretch`."""
+
+    by_coordinates: FloatArray
+    by_log_scale: FloatArray
+    by_log_total: float
+    by_density: float
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
+def stretch(position, given):
+    """Return the latent coordinates, scales and total at a position; `given` is a `Stretching`."""
+    pulled = given.pulled
+    scale = given.scale
+    total = given.total
+    bounds = given.bounds
+    levels = given.levels
+    scatter = given.scatter
     place = position[: pulled.size]
     own = position[pulled.size :]
     log_scale = scale.copy()
     if own.size:
-        add_product(root, own, log_scale)
+        add_product(given.root, own, log_scale)
     # r, the ratio of the prior precision of each entry to that at the preliminary scales; 1 for that of N
     squares = np.exp(2.0 * log_scale)
     relative = np.ones(pulled.size)
@@ -124,12 +171,12 @@ def stretch(
         for k in range(bounds[g], bounds[g + 1]):
             relative[k] = ratio
     # x, by the map of `whitening`, and log N
-    precision = information + relative
+    precision = given.information + relative
     shrink = 1.0 / np.sqrt(precision)
     mixed = place.copy()
     moved = np.zeros(pulled.size)
-    add_product(mixing, place, mixed)
-    add_product(basis, shrink * (shrink * pulled + mixed), moved)
+    add_product(given.mixing, place, mixed)
+    add_product(given.basis, shrink * (shrink * pulled + mixed), moved)
     log_density = -0.5 * log_product(precision)
     log_total = total[0]
     if total.size > 1:
@@ -137,37 +184,50 @@ def stretch(
         log_density += place_density
     # normal prior of θ', with the variance (τ² + v / N) / (1 + κ / N)² of each coordinate
     inverse = math.exp(-log_total)
-    factor = 1.0 + excess[0] * inverse
+    factor = 1.0 + given.excess[0] * inverse
     for g in range(levels.size):
-        spread = squares[levels[g]] + inverse * variance[g]
+        spread = squares[levels[g]] + inverse * given.variance[g]
         run = moved[bounds[g] : bounds[g + 1]]
         log_density -= 0.5 * (
             run.size * math.log(spread) + factor * factor * inner(run, run) / spread
         )
     log_density += bounds[-1] * math.log(factor)
     if own.size:
-        gap = log_scale - expected
+        gap = log_scale - given.expected
         pull = np.zeros(scale.size)
-        add_product(hyper, gap, pull)
+        add_product(given.hyper, gap, pull)
         log_density -= 0.5 * inner(gap, pull)
-    return moved, log_scale, log_total, log_density, squares, mixed, shrink, relative
+    return Stretched(moved, log_scale, log_total, log_density, squares, mixed, shrink, relative)
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def stretch_pullback(
-    by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, squares, mixed, shrink,
-    relative, position, basis, turned_basis, mixing, turned_mixing, root, turned_root, hyper, information, pulled,
-    scale, total, bounds, levels, variance, scatter, expected, excess,
-):  # fmt: skip
+def stretch_pullback(by, at, position, given):
     """Return the derivative with respect to the position.
 
-    The first four arguments are the derivatives with respect to the first four results of `stretch`, in their order;
-    then come the results of `stretch`, and its arguments.
+    Parameters
+    ----------
+    by, at
+        `Derivatives`, and what `stretch` returned.
+    position, given
+        Arguments of `stretch`.
     """
+    by_density = by.by_density
+    moved = at.moved
+    log_scale = at.log_scale
+    log_total = at.log_total
+    squares = at.squares
+    mixed = at.mixed
+    shrink = at.shrink
+    relative = at.relative
+    pulled = given.pulled
+    total = given.total
+    bounds = given.bounds
+    levels = given.levels
+    scatter = given.scatter
     inverse = math.exp(-log_total)
     size = bounds[-1]
-    factor = 1.0 + excess[0] * inverse
-    by_scale = by_log_scale.copy()
+    factor = 1.0 + given.excess[0] * inverse
+    by_scale = by.by_log_scale.copy()
     by_inverse = 0.0
     by_factor = by_density * size / factor
     by_moved = np.zeros(pulled.size)
@@ -176,30 +236,30 @@ def stretch_pullback(
         square = squares[levels[g]]
         start = bounds[g]
         end = bounds[g + 1]
-        spread = square + inverse * variance[g]
+        spread = square + inverse * given.variance[g]
         run = moved[start:end]
         by_run = by_moved[start:end]
         slope = by_density * factor / spread
         sum_of_squares = inner(run, run)
         by_spread = 0.5 * (slope * factor * sum_of_squares - by_density * run.size) / spread
         by_scale[levels[g]] += 2.0 * square * by_spread
-        by_inverse += variance[g] * by_spread
+        by_inverse += given.variance[g] * by_spread
         by_factor -= slope * sum_of_squares
         for i in range(run.size):
-            by_run[i] = by_coordinates[start + i] - slope * factor * run[i]
+            by_run[i] = by.by_coordinates[start + i] - slope * factor * run[i]
     if total.size > 1:
         _, _, by_place, density_by_place = log_uniform(total[3] + moved[-1], total[1], total[2])
-        slope = by_log_total - inverse * (by_inverse + excess[0] * by_factor)
+        slope = by.by_log_total - inverse * (by_inverse + given.excess[0] * by_factor)
         by_moved[-1] = slope * by_place + by_density * density_by_place
     # whitening: derivatives with respect to K z, z and log r
     by_mixed = np.zeros(pulled.size)
     gradient = np.empty(position.size)
-    add_product(turned_basis, by_moved, by_mixed)
+    add_product(given.turned_basis, by_moved, by_mixed)
     by_mixed *= shrink
     by_place = gradient[: pulled.size]
     own = gradient[pulled.size :]
     put(by_place, by_mixed)
-    add_product(turned_mixing, by_mixed, by_place)
+    add_product(given.turned_mixing, by_mixed, by_place)
     by_ratio = (
         relative * shrink * shrink * (by_mixed * (shrink * pulled + 0.5 * mixed) + 0.5 * by_density)
     )
@@ -210,9 +270,9 @@ def stretch_pullback(
             total_of(by_run) * 2.0 * squares[level] / (squares[level] + scatter[level])
         )
     if own.size:
-        add_product(hyper, by_density * (expected - log_scale), by_scale)
+        add_product(given.hyper, by_density * (given.expected - log_scale), by_scale)
         own[:] = 0.0
-        add_product(turned_root, by_scale, own)
+        add_product(given.turned_root, by_scale, own)
     return gradient
 
 
@@ -232,17 +292,18 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
         arrays[12:14],
     )
     stretching = (*blocks, *arrays[14:24])
+    given = Stretching(*stretching)
     cells = arrays[24]
     uniform = arrays[25]
-    data = arrays[26:40]
+    data = PlanData(*arrays[26:40])
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
-    moved, log_scale, log_total, prior, squares, mixed, shrink, relative = stretch(
-        position, *stretching
-    )
-    excess = stretching[16][0]
-    coordinates = moved[: stretching[11][-1]]
-    total = math.exp(log_total)
-    mu, _, state = _marginals(coordinates, data)
+    at = stretch(position, given)
+    log_scale = at.log_scale
+    prior = at.log_density
+    excess = given.excess[0]
+    coordinates = at.moved[: given.bounds[-1]]
+    total = math.exp(at.log_total)
+    mu, _, state = marginals_at(coordinates, data)
     # latent numbers: counts, N, θ' and log τ
     size = cells.size
     latent = np.empty(size + 1 + coordinates.size + log_scale.size)
@@ -262,13 +323,13 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     for k in range(size):
         by_mu[cells[k]] = (total + excess) * by_latent[k]
         by_total += mu[cells[k]] * by_latent[k]
-    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(
+    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + pull_back(
         state, by_mu, data
     )
-    gradient = stretch_pullback(
-        by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior,
-        moved, log_scale, log_total, squares, mixed, shrink, relative, position, *stretching,
-    )  # fmt: skip
+    by = Derivatives(
+        by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior
+    )
+    gradient = stretch_pullback(by, at, position, given)
     return latent, prior, likelihood, gradient
 
 

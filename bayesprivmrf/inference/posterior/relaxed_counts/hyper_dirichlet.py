@@ -28,44 +28,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
+from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
     draw_log_rows,
-    draw_tables,
-    effects_of,
-    junction_forest,
-    marginals_of,
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
-from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import rough_counts
-from bayesprivmrf.inference.posterior.noisy_tables import dimension_names
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed_counts.forest_density import KINDS, visit_forest
 from bayesprivmrf.inference.posterior.relaxed_counts.rows import row_weights_data
+from bayesprivmrf.inference.posterior.rows_prior import RowsPrior
 from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
-from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray
-
-
-def is_decomposable(evidence: Evidence) -> bool:
-    """Return True if the model's cliques are the bags of a junction forest."""
-    return (
-        junction_trees(evidence.specification.cardinalities, evidence.specification.scopes)
-        is not None
-    )
-
-
-def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto'") -> ModelError:
-    return ModelError(f"the hyper-dirichlet formulation {why}; use {remedy}.")
-
-
-# reason for two refusals
-_NOT_DECOMPOSABLE = "needs a decomposable model, whose cliques are the bags of a junction forest"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -97,32 +75,24 @@ class HyperDirichlet(RelaxedCounts):
     name: ClassVar[str] = "hyper-Dirichlet"
     _of_whole_numbers: ClassVar[bool] = True
 
+    @cached_property
+    def rows_prior(self) -> RowsPrior:
+        """Prior of the rows."""
+        return RowsPrior(
+            evidence=self.evidence,
+            total=self.total,
+            total_range=self.total_range,
+            concentration=self.concentration,
+            is_cut=self.is_cut,
+        )
+
     def __post_init__(self) -> None:
-        if not is_decomposable(self.evidence):
-            raise _refusal(_NOT_DECOMPOSABLE)
+        _ = self.rows_prior  # which raises
 
     @staticmethod
     def refuses_prior(evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
-        model = evidence.specification
-        if model.shares_transitions:
-            return _refusal("does not support shared transitions", "formulation='exact' or 'auto'")
-        if model.is_restricted:
-            return _refusal(
-                "has an independent prior for each table, and this model ties potentials"
-            )
-        if model.levels or model.ordinal:
-            own = "levels" if model.levels else "ordinal"
-            remedy = f"formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`"
-            return _refusal("has no effects for levels of areas or scores of states", remedy)
-        if not is_decomposable(evidence):
-            return _refusal(_NOT_DECOMPOSABLE)
-        if settings.scale is not None:
-            return ArgumentError(
-                "`scale` belongs to the log-linear formulation, and the default for this model is the "
-                "hyper-Dirichlet prior; set formulation='log-linear', or leave `scale` out."
-            )
-        return None
+        return RowsPrior.refuses(evidence, settings)
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -178,10 +148,10 @@ class HyperDirichlet(RelaxedCounts):
             shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
 
-    @cached_property
+    @property
     def prior(self) -> ShapePrior:
         """Prior of the shapes of the rows."""
-        return ShapePrior(forest=self.forest, concentration=self.concentration)
+        return self.rows_prior.shapes
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of sampled draws; the rows are drawn given whole counts."""
@@ -199,31 +169,17 @@ class HyperDirichlet(RelaxedCounts):
         order = np.argsort(np.argsort(self.forest.cells))
         flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
         whole = np.maximum(np.rint(flat), 0.0)
-        return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
+        log_rows = draw_log_rows(self.forest, whole + shapes, rng)
+        return self.rows_prior.finished(log_rows, counts, total, shapes)
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior: see `RelaxedCounts.prior_draws`."""
-        forest = self.forest
-        total = draw_totals(self.total, self.total_range, size, rng)
-        shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
-        log_rows = draw_log_rows(forest, shapes.T, rng)
-        counts = self._all_cells(draw_tables(forest, log_rows, total, rng)[forest.places].T)[
-            np.newaxis
-        ]
-        return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
+        return self.rows_prior.prior_draws(size, rng)
 
-    @cached_property
+    @property
     def forest(self) -> JunctionForest:
         """Junction forest of the model."""
-        model = self.evidence.specification
-        in_steps = self.is_cut and self.concentration is None and len(model.scopes) > 1
-        if in_steps:
-            states = model.domain.states
-        else:
-            states = None
-        forest = junction_forest(model.cardinalities, model.scopes, self.evidence.supported, states)
-        assert forest is not None
-        return forest
+        return self.rows_prior.forest
 
     def _total_data(self) -> FloatArray:
         """Return a public N, or the ends of log N and the center and width of its logistic position between them."""
@@ -245,22 +201,3 @@ class HyperDirichlet(RelaxedCounts):
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         return np.array([low, high, math.log(inside / (1 - inside)), width])
-
-    def finished(
-        self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
-    ) -> Finished:
-        """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
-        forest = self.forest
-        lead = counts.shape[:-1]
-        marginals = self._all_cells(marginals_of(forest, log_rows)[forest.places].T).reshape(
-            counts.shape
-        )
-        effects = effects_of(forest, log_rows)
-        names = dimension_names(self.evidence.specification.domain)
-        return Finished(
-            marginals=marginals,
-            counts=counts,
-            effects=effects.reshape(*lead, effects.shape[-1]),
-            total=total,
-            **self.prior.described(log_rows, shapes, lead, names),
-        )

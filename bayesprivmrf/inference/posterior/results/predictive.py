@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# Largest number of draws that are compared: the standard error of a p-value is then at most 0.025
+_PAIRS = 400
+
+
 def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
     r"""Compare each released table with its latent counts, and with the prediction of the model.
 
@@ -54,9 +58,8 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
     finished = draws.finished
     positions = [place for place in range(len(evidence.noise)) if is_noisy(evidence, place)]
     is_absolute = [evidence.noise[place].smooth is LAPLACE for place in positions]
-    # with 400 draws the standard error of a p-value is at most 0.025
     found = []
-    pairs = list(draws.pairs(400))
+    pairs = list(draws.pairs(_PAIRS))
     for chain, draw in pairs:
         total = round(float(finished.total[chain, draw]))
         latent = evidence.answers(finished.counts[chain, draw])

@@ -70,13 +70,28 @@ _PREDICTIVE_NOTE = (
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TreeDraws:
+    """Draws that a tree holds.
+
+    Parameters
+    ----------
+    finished, sampled
+        Draws of the posterior, and those of the sampler from which they follow.
+    prior
+        Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
+    """
+
+    finished: Finished
+    sampled: Sampled
+    prior: Finished | None = None
+
+
 def build_tree(
     evidence: Evidence,
     settings: Mapping[str, Any],
-    finished: Finished,
-    sampled: Sampled,
+    draws: TreeDraws,
     *,
-    prior: Finished | None,
     rng: np.random.Generator,
     attributes: Mapping[str, Any],
 ) -> xr.DataTree:
@@ -87,18 +102,21 @@ def build_tree(
 
     Parameters
     ----------
-    evidence, finished, sampled
-        Evidence and draws of the posterior.
+    evidence
+        Evidence of the releases.
     settings
         Settings of the prior, by name.
-    prior
-        Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
+    draws
+        Draws of the posterior, and of its prior if they were asked for.
     rng
         Random generator of the replicated noise.
     attributes
         Attributes of the root, text and numbers.
     """
     import xarray as xr
+
+    finished = draws.finished
+    prior = draws.prior
 
     def by_draw(values: Mapping[str, FloatArray]) -> xr.Dataset:
         return xr.Dataset({name: (_DRAWN, own) for name, own in values.items()})
@@ -107,7 +125,7 @@ def build_tree(
     groups = {
         "posterior": _draws(evidence, finished),
         "posterior_predictive": _replicates(evidence, finished, rng),
-        "sample_stats": by_draw(sampled.statistics),
+        "sample_stats": by_draw(draws.sampled.statistics),
         "observed_data": _measured(evidence, released, ()),
         "constant_data": _constants(evidence, settings),
         "log_likelihood": by_draw(log_likelihoods(evidence, finished.counts)),

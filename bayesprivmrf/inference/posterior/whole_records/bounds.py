@@ -36,7 +36,7 @@ from bayesprivmrf.noise import kernels
 from bayesprivmrf.noise.kernels import ABSOLUTE, TABLED
 
 # Error message if no table satisfies the bounds and the exact numbers
-CONTRADICTION = (
+NO_TABLE = (
     "bounds and numbers without noise must allow at least one table, but contradict each other; "
     "correct one."
 )
@@ -96,7 +96,7 @@ class NestedSums:
             self._low.append(max(each.lowest, sum(self._low[part] for part in parts)))
             self._high.append(min(each.highest, sum(self._high[part] for part in parts)))
             if self._low[-1] > self._high[-1]:
-                raise ModelError(CONTRADICTION)
+                raise ModelError(NO_TABLE)
             sizes.append(each.cells.size)
             self._parts[block], block_of[each.cells] = parts, block
         self._tops = np.unique(block_of)
@@ -117,7 +117,7 @@ class NestedSums:
             No such table exists.
         """
         if not self.extent[0] <= total <= self.extent[1]:
-            raise ModelError(CONTRADICTION)
+            raise ModelError(NO_TABLE)
         near = [*wanted.tolist()]
         for parts in self._parts.values():
             near.append(sum(near[part] for part in parts.tolist()))
@@ -350,7 +350,7 @@ class Group:
         near = _ROUNDING * max(1.0, np.abs(whole).max(initial=0.0))
         missed = np.abs(columns[:, is_determined] @ whole - self.answers).max(initial=0.0)
         if np.abs(counts - whole).max(initial=0.0) > near or missed > near or (whole < 0).any():
-            raise ModelError(CONTRADICTION)
+            raise ModelError(NO_TABLE)
         cells = np.flatnonzero(self.possible)
         atoms = [
             Bounded(cells[np.ravel(place) == atom], int(count), int(count))

@@ -33,7 +33,11 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition, _statistics
+from bayesprivmrf.inference.posterior.effects_engine import (
+    log_partition_at,
+    potentials_at,
+    statistics_of,
+)
 from bayesprivmrf.inference.posterior.superpopulation import gathered, spread, target
 from bayesprivmrf.inference.posterior.whole_records.births import FAR, first_records, move_total
 from bayesprivmrf.inference.posterior.whole_records.bounds import log_density
@@ -43,11 +47,11 @@ from bayesprivmrf.inference.posterior.whole_records.moves import draw_record, mo
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
     """Return the tables of the model's cliques, flat, and the statistics Dᵀ n."""
-    tables = np.zeros(plan[7].size - 1)
+    tables = np.zeros(plan.base.size - 1)
     for cell in range(counts.size):
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
             tables[effects.parts[k]] += counts[cell]
-    return tables, _statistics(tables, plan)
+    return tables, statistics_of(tables, plan)
 
 
 @njit(nogil=True, **INNER)
@@ -126,7 +130,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 log_scales[g] = old + by
                 pulled += by * effects.hyper[g]
     prior = scale_density(log_scales, effects)
-    partition = _log_partition(beta, plan)
+    partition = log_partition_at(beta, plan)
     # with the potentials: all scales, then up to six single ones, since each needs the log partition function; β/τ
     # is fixed, so its prior does not change
     for turn in range(1 + min(log_scales.size, 6)):
@@ -140,7 +144,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
         for i in range(beta.size):
             moved[i] *= math.exp(log_scales[effects.levels[i]] - before[effects.levels[i]])
         new = scale_density(log_scales, effects)
-        new_partition = _log_partition(moved, plan)
+        new_partition = log_partition_at(moved, plan)
         gain = (
             new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
         )
@@ -156,7 +160,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 def condition(beta, shapes, values, data, effects, plan):
     """Write the rows of p_β (conditional probabilities along the forest) to `shapes`; `values` is work space."""
     # potentials of the bags' cells
-    flat = _forward(beta, plan)
+    flat = potentials_at(beta, plan)
     for cell in range(values.size):
         values[cell] = 0.0
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):

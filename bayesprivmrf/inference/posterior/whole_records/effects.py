@@ -30,7 +30,7 @@ from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.whole_records.bounds import grouped
 from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.whole_records.effect_moves import advance_effects
-from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Start
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -38,6 +38,14 @@ from bayesprivmrf.privacy import Gaussian
 
 if TYPE_CHECKING:
     import pymc as pm
+
+# Gradients of a sweep with respect to the potentials, as its work is estimated
+_GRADIENTS = 4
+# Ridge on the information of records and noise, as a share of the curvature, that keeps it from being singular
+_RIDGE = 1e-9
+# Largest change of N in one move, in standard errors, and in records; both are arbitrary
+_REACH = 3
+_LARGEST_REACH = 2000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,9 +103,18 @@ class NormalEffects(RecordEngine):
         return (*self.relaxed.judged, "coordinates")
 
     @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the prior, by name."""
+        return self.relaxed.settings
+
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
+        return self.relaxed.prior_draws(size, rng)
+
+    @property
     def operations_a_sweep(self) -> float:
-        """Operations of one sweep of one chain, with four gradients with respect to the potentials."""
-        return super().operations_a_sweep + 4 * self.relaxed.operations_a_gradient
+        """Operations of one sweep of one chain, with the gradients with respect to the potentials."""
+        return super().operations_a_sweep + _GRADIENTS * self.relaxed.operations_a_gradient
 
     @cached_property
     def bagged(self) -> Evidence:
@@ -189,7 +206,7 @@ class NormalEffects(RecordEngine):
             return unused
         records = curvature - np.diag(precision)
         noise = mode.noise_information()[:size, :size]
-        ridge = 1e-9 * np.diag(curvature.diagonal())
+        ridge = _RIDGE * np.diag(curvature.diagonal())
         observed = noise - noise @ np.linalg.solve(noise + records + ridge, noise)
         present = np.linalg.eigvals(
             np.linalg.solve(curvature, observed + np.diag(precision))
@@ -206,12 +223,11 @@ class NormalEffects(RecordEngine):
             error = 0.0
         else:
             error = self.evidence.total_standard_error
-        # 2,000 is arbitrary
         if error * error <= 2 * self.births:
             return 0
-        return int(min(3 * error, 2000))
+        return int(min(_REACH * error, _LARGEST_REACH))
 
-    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
+    def start(self, rng: np.random.Generator) -> Start:
         """Draw potentials and scales near the preliminary estimate."""
         rough = self.preliminary
         latent = self.relaxed.latent
@@ -229,8 +245,9 @@ class NormalEffects(RecordEngine):
             log_scales += rough.log_scale_root @ rng.standard_normal(log_scales.size)
         tables = np.zeros(self.evidence.specification.size)
         kept = {"counts": tables, "coordinates": beta[:size].copy(), "log_scale": log_scales}
-        # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
-        return np.zeros(self.forest.cells.size), kept, {"step": np.array([0.5, 10.0, 0.5, 10.0])}
+        # two steps to be tuned: size in whitened coordinates, and a count of its adaptations that slows the first
+        step = np.array([0.5, 10.0, 0.5, 10.0])
+        return Start(np.zeros(self.forest.cells.size), kept, {"step": step})
 
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number, the potentials and their scales."""

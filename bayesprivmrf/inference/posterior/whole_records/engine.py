@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,11 +28,11 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Clock, Finished, Run, Sampled
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.noisy_tables import log_likelihoods
-from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.rows_prior import RowsPrior
 from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.whole_records.births import FAR
-from bayesprivmrf.inference.posterior.whole_records.bounds import CONTRADICTION, noiseless_numbers
+from bayesprivmrf.inference.posterior.whole_records.bounds import NO_TABLE, noiseless_numbers
 from bayesprivmrf.inference.posterior.whole_records.chains import (
     MOVES,
     ChainState,
@@ -49,6 +49,37 @@ from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
+
+
+# Smallest and largest number of births and deaths in a sweep; arbitrary
+_FEWEST_BIRTHS = 20
+_MOST_BIRTHS = 1000
+# Bytes of the position of a record's cell in one table
+_BYTES_A_CELL = 4
+# Operations for each cell that a visit or a proposed birth reads, and for each table (benchmark `engine_choice`)
+_WORK_A_CELL = 2.2
+_WORK_A_TABLE = 90.0
+# Operations of a move of one position of the learned shapes (benchmark `engine_choice`)
+_WORK_A_SHAPE = 1600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """Initial parameters of a chain without records; all arrays change in place.
+
+    Parameters
+    ----------
+    weights
+        Prior weights of the cells.
+    kept
+        Arrays that are stored in each draw, beside ``counts`` and ``total``, by name.
+    parts
+        Other parameters that move, by name.
+    """
+
+    weights: FloatArray
+    kept: Kept
+    parts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -87,22 +118,13 @@ class RecordEngine(ABC):
 
     @cached_property
     @abstractmethod
-    def relaxed(self) -> Any:
-        """Formulation with the same prior and relaxed counts."""
-
-    @cached_property
-    @abstractmethod
     def forest(self) -> JunctionForest:
         """Junction forest along which records are drawn."""
         raise NotImplementedError
 
     @abstractmethod
-    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
-        """Draw initial parameters of a chain without records.
-
-        Return the prior weights of the cells; the arrays that are stored in each draw, beside ``counts`` and
-        ``total``; and other parameters that move. All of them change in place.
-        """
+    def start(self, rng: np.random.Generator) -> Start:
+        """Draw initial parameters of a chain without records."""
 
     @abstractmethod
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
@@ -113,20 +135,25 @@ class RecordEngine(ABC):
         """Return marginals, counts and effects of the draws."""
 
     @property
+    @abstractmethod
     def settings(self) -> Mapping[str, Any]:
         """Settings of the prior, by name."""
-        return self.relaxed.settings
 
     @property
+    @abstractmethod
     def judged(self) -> tuple[str, ...]:
         """Variables on which convergence is judged."""
-        return self.relaxed.judged
 
+    @abstractmethod
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        return self.relaxed.prior_draws(size, rng)
 
     # relaxed counts
+
+    @cached_property
+    @abstractmethod
+    def relaxed(self) -> Any:
+        """Formulation with the same prior and relaxed counts, where they are possible."""
 
     @property
     def no_relaxed(self) -> str | None:
@@ -222,7 +249,7 @@ class RecordEngine(ABC):
             low = max(low, least)
             high = min(high, most)
         if low > high:
-            raise ModelError(CONTRADICTION)
+            raise ModelError(NO_TABLE)
         return int(min(max(found, low), high))
 
     @property
@@ -237,10 +264,9 @@ class RecordEngine(ABC):
         if self.total is not None:
             return 0
         error = self.evidence.total_standard_error
-        # the ends are arbitrary
         if math.isfinite(error):
-            return int(np.clip(error * error, 20, 1000))
-        return 1000
+            return int(np.clip(error * error, _FEWEST_BIRTHS, _MOST_BIRTHS))
+        return _MOST_BIRTHS
 
     reach = 0  # largest change of N in one move of an engine that moves it by many records
 
@@ -250,7 +276,7 @@ class RecordEngine(ABC):
     def bytes_a_record(self) -> int:
         """Memory of one record of one chain: its cell in each table of rows."""
         if self.is_listed:
-            return 4 * len(self.forest.tables)
+            return _BYTES_A_CELL * len(self.forest.tables)
         return 0
 
     @property
@@ -258,8 +284,8 @@ class RecordEngine(ABC):
         """Operations of one sweep of one chain."""
         forest = self.forest
         visits = min(self.first_total, self.moves) + self.births
-        # for each cell that a visit or a proposed birth reads, and for each table (benchmark `engine_choice`)
-        visit = 2.2 * (forest.cells.size + forest.sources.size) + 90.0 * len(forest.tables)
+        cells = forest.cells.size + forest.sources.size
+        visit = _WORK_A_CELL * cells + _WORK_A_TABLE * len(forest.tables)
         return visit * visits
 
     # draws
@@ -267,14 +293,14 @@ class RecordEngine(ABC):
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a new chain without records."""
         total = self.first_total
-        (shapes, kept, parts) = self.start(rng)
+        start = self.start(rng)
         wanted = np.zeros((total, 0), np.int64)
-        state = ChainState.empty(self.data, shapes)
+        state = ChainState.empty(self.data, start.weights)
         if self.sums.groups:
             wanted = self.sums.start(total, self.near, rng)
         return RecordChain(
             sweep=self.sweep,
-            kept={"counts": state.counts, **kept},
+            kept={"counts": state.counts, **start.kept},
             rng=rng,
             total=total,
             latent=np.zeros(
@@ -282,14 +308,20 @@ class RecordEngine(ABC):
             ),
             state=state,
             births=self.births + FAR * self.reach if self.is_listed else 0,
-            parts=parts,
+            parts=start.parts,
             wanted=wanted,
         )
 
     def sample(
-        self, run: Run, *, time_limit: float, cores: int | None, progress_bar: bool | None
+        self,
+        *,
+        time_limit: float = math.inf,
+        cores: int | None = None,
+        progress_bar: bool | None = None,
+        **size: int,
     ) -> Sampled:
-        """Sweep until the chains have mixed; the arguments are those of `sample_chains`."""
+        """Sweep until the chains have mixed; `size` has the fields of `Run`, the others are those of `Progress`."""
+        run = Run(**size)
         seeds = np.random.SeedSequence(run.seed).spawn(run.chains)
         states = [self.chain(np.random.default_rng(child)) for child in seeds]
 
@@ -331,11 +363,25 @@ class Rows(RecordEngine):
     @classmethod
     def refuses(cls, evidence: Evidence, settings: PriorSettings) -> BayesPrivMRFError | None:
         """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
-        return HyperDirichlet.refuses_prior(evidence, settings)
+        return RowsPrior.refuses(evidence, settings)
 
     @cached_property
-    def relaxed(self) -> HyperDirichlet:
-        """Formulation with the same prior and relaxed counts; it raises an error for other models."""
+    def rows_prior(self) -> RowsPrior:
+        """Prior of the rows; it raises an error for models that are not decomposable."""
+        return RowsPrior(
+            evidence=self.evidence,
+            total=self.total,
+            total_range=self.total_range,
+            concentration=self.concentration,
+            is_cut=not self.keeps_sums,
+        )
+
+    @cached_property
+    def relaxed(self) -> Any:
+        """Formulation with the same prior and relaxed counts."""
+        # only the PyMC model, and the advice to take relaxed counts, need it
+        from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
+
         return HyperDirichlet(
             evidence=self.evidence,
             concentration=self.concentration,
@@ -344,32 +390,43 @@ class Rows(RecordEngine):
             is_cut=not self.keeps_sums,
         )
 
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Settings of the prior, by name."""
+        return self.rows_prior.settings
+
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """``counts``, the latent counts of the possible cells of the cliques, and ``total`` if it is private."""
+        if self.total is None:
+            return ("counts", "total")
+        return ("counts",)
+
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
+        return self.rows_prior.prior_draws(size, rng)
+
     @cached_property
     def forest(self) -> JunctionForest:
         """Junction forest of the model."""
-        return self.relaxed.forest
+        return self.rows_prior.forest
 
     @cached_property
     def shape_prior(self) -> ShapePrior:
         """Prior of the shapes of the rows."""
-        return self.relaxed.prior
+        return self.rows_prior.shapes
 
     @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain, with a move of the learned shapes."""
-        return (
-            super().operations_a_sweep + 1600.0 * self.shape_prior.size
-        )  # benchmark `engine_choice`
+        return super().operations_a_sweep + _WORK_A_SHAPE * self.shape_prior.size
 
-    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
+    def start(self, rng: np.random.Generator) -> Start:
         """Draw shapes from their prior."""
         position = rng.standard_normal(self.shape_prior.size)
         log_rows = np.zeros(self.shape_prior.forest.cells.size)
-        return (
-            self.shape_prior.shapes(position),
-            {"log_rows": log_rows, "shape_position": position},
-            {},
-        )
+        shapes = self.shape_prior.shapes(position)
+        return Start(shapes, {"log_rows": log_rows, "shape_position": position})
 
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number and the shapes, and draw the rows."""
@@ -390,4 +447,4 @@ class Rows(RecordEngine):
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
-        return self.relaxed.finished(log_rows, counts, total, shapes)
+        return self.rows_prior.finished(log_rows, counts, total, shapes)

@@ -46,7 +46,7 @@ from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total, take
 from bayesprivmrf.inference.posterior.whole_records.chains import Kept, RecordChain
-from bayesprivmrf.inference.posterior.whole_records.engine import Rows
+from bayesprivmrf.inference.posterior.whole_records.engine import Rows, Start
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.whole_records.moves import move_records, step, sum_rows
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
@@ -341,9 +341,11 @@ class SharedTransitions(Rows):
             scales=1 + min(max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0), 10),
         )
 
-    def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
+    def start(self, rng: np.random.Generator) -> Start:
         """Draw shapes from their prior, and rows around a least-squares estimate."""
-        shapes, kept, _ = super().start(rng)
+        start = super().start(rng)
+        shapes = start.weights
+        kept = start.kept
         # a quarter of the counts, so that chains start wider than the posterior; arbitrary
         if self.keeps_sums:
             counts = self.near[self.forest.cells]
@@ -355,7 +357,7 @@ class SharedTransitions(Rows):
         rows = SharedRows(
             shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"]
         )
-        return np.zeros(self.forest.cells.size), kept, {"rows": rows}
+        return Start(np.zeros(self.forest.cells.size), kept, {"rows": rows})
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -424,12 +426,15 @@ class SharedTransitions(Rows):
         positions = rows.chain.positions
         # the first states, and the first window, which stands for all windows
         first_window = [names[v] for v in positions[: rows.chain.order + 1]]
+        fit = self.shape_prior.described(log_rows, shapes, lead, first_window)
         return Finished(
             marginals=marginals.reshape(*lead, -1),
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            **self.shape_prior.described(log_rows, shapes, lead, first_window),
+            log_prior=fit.log_prior,
+            learned=fit.learned,
+            prior_fit=fit.prior_fit,
         )
 
 
