@@ -292,8 +292,8 @@ class CGM(NamedSettings):
             )
         if model.interactions is not None and evidence.is_exact.any():
             raise ModelError(
-                "CGM gives answers without noise back exactly, and a model that omits interactions of their tables "
-                "cannot; use NaiveMLE, NoiseAwareMAP or LatentCounts."
+                "CGM reproduces answers without noise exactly, which a model that omits interactions of their tables "
+                "cannot do; use NaiveMLE, NoiseAwareMAP or LatentCounts."
             )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(

@@ -1,6 +1,6 @@
 r"""Models that are given to `fit`, apart from the tables that a release measured.
 
-What was measured and what is believed are two linear maps. A release has *measured scopes*; a model has *cliques*, on
+The measurements and the model are two linear maps. A release has *measured scopes*; a model has *cliques*, on
 which its potentials depend. Any model over the release's variables can be fitted to the release. The tables of the
 evidence are the maximal scopes among both, so that each measured number and each potential lies in one of them. The
 potentials have effects only for the sets of variables inside a clique of the model
@@ -139,7 +139,7 @@ def measurements_of(release: NoisyStatistics) -> list[MeasuredNumbers]:
 
 
 def numbers_about(domain: Domain, measured: MeasuredNumbers) -> MeasuredNumbers | None:
-    """Return a measurement without the variables that a model leaves out; None if it tells nothing else.
+    """Return a measurement without the variables that a model leaves out; None if no variable is left.
 
     Parameters
     ----------

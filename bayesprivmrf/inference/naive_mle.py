@@ -270,12 +270,13 @@ class NaiveMLE(NamedSettings):
 
 
 def _of_interactions(evidence: Evidence, pooled: PooledTables) -> tuple[Evidence, PooledTables]:
-    """Return the pooled tables of a model's interactions, and the evidence that they are; the given ones otherwise.
+    """Return the evidence and the pooled tables of a model's interactions, unchanged if it omits none.
 
     Raises
     ------
     ModelError
-        The model omits interactions of measured tables, and the measurements leave tables of its own undetermined.
+        The model omits interactions of measured tables, and the measurements do not determine all cells of its
+        cliques' tables.
     """
     model = evidence.specification
     own = model.believed
