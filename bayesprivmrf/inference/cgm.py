@@ -337,8 +337,8 @@ class CGM(NamedSettings):
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
         model
-            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
-            `ModelSpecification` (`bayesprivmrf.inference.given_model`).
+            Model to fit: a list of cliques, a pgmpy network, or a `ModelSpecification`
+            (`bayesprivmrf.inference.given_model`). None fits the model that the releases declare.
 
         Returns
         -------

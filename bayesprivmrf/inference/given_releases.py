@@ -293,7 +293,7 @@ def gather(
         ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
         (`bayesprivmrf.inference.waves`).
     model
-        The model, if it is another than the releases declare (`bayesprivmrf.inference.given_model`).
+        The model to fit (`bayesprivmrf.inference.given_model`); None takes the one that the releases declare.
 
     Raises
     ------
