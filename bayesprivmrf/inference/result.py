@@ -104,7 +104,7 @@ class Result(Card):
             A variable is unknown or repeated; the given states cannot occur; or the joint distribution of variables
             that share no clique is asked for under loopy inference, or as counts of records in a posterior.
         ModelTooLargeError
-            The joint table of variables that no clique holds does not fit into memory.
+            The joint table of variables that share no clique does not fit into memory.
         ArgumentError
             An argument is out of range, or `given` comes with a query or, without a posterior, with ``of="records"``.
 
@@ -181,7 +181,7 @@ class Result(Card):
             A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
             contains all variables, those in `given` included.
         ModelTooLargeError
-            The joint table of variables that no clique holds does not fit into memory.
+            The joint table of variables that share no clique does not fit into memory.
 
         Examples
         --------
@@ -281,7 +281,7 @@ class Result(Card):
 
 
 def require_joint_tables(model: ModelSpecification, apart: Sequence[Sequence[int]]) -> None:
-    """Raise if the joint tables of variables that no clique holds would not fit into memory beside the model.
+    """Raise if the joint tables of variables that share no clique would not fit into memory beside the model.
 
     Parameters
     ----------
@@ -304,7 +304,7 @@ def require_joint_tables(model: ModelSpecification, apart: Sequence[Sequence[int
         "ask for fewer variables at a time, or condition on states of some of them with `given`"
     )
     require_memory(
-        f"joint tables of {listed}, which no clique holds",
+        f"joint tables of {listed}, whose variables share no clique,",
         cost.memory_bytes,
         remedy,
         DEFAULT_MEMORY_LIMIT,
