@@ -155,7 +155,7 @@ def test_errors_and_warnings(folder):
         lambda: fit.interval("no\x1b[2J"),
         lambda: fit.marginal(A, given={B: "none\x1b"}),
         lambda: fit.marginal(A, given={A: "u"}),
-        lambda: fit.interval(q.table(A, C)),
+        lambda: fit.interval(q.table(A, "no\x1b")),
         lambda: bpm.declare(STATES, [(A, "q\x1b")]),
         lambda: bpm.declare({A: ["x", "x"]}, [(A,)]),
         lambda: LaplaceStatistics(epsilon=1.0).release(

@@ -66,8 +66,9 @@ def test_a_mechanism_without_parentheses_asks_for_its_settings(mechanism):
 def test_a_method_of_an_object_is_the_method_itself():
     made = bpm.NaiveMLE()
     assert bpm.NaiveMLE.fit(made, RELEASE).status is made.fit(RELEASE).status
-    assert [*inspect.signature(bpm.NaiveMLE.fit).parameters] == ["self", "releases", "population"]
-    assert [*inspect.signature(made.fit).parameters] == ["releases", "population"]
+    asked = ["releases", "population", "model"]
+    assert [*inspect.signature(bpm.NaiveMLE.fit).parameters] == ["self", *asked]
+    assert [*inspect.signature(made.fit).parameters] == asked
     assert bpm.NaiveMLE.fit.__doc__ == made.fit.__doc__
     assert LaplaceStatistics.promise(LaplaceStatistics(epsilon=1.0), NETWORK) is not None
 

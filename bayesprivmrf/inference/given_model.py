@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import kind_of
+from bayesprivmrf.checks import kind_of, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import checked_clique, maximal
@@ -212,10 +212,15 @@ def refuse_loopy(model: ModelSpecification, inference: str) -> None:
 def _of_cliques(domain: Domain, given: Any) -> ModelSpecification:
     """Return the model with some cliques; a variable that is in none is left out."""
     remedy = "write a list of cliques such as [('a', 'b'), ('c',)], a network of `declare`, or a ModelSpecification"
-    is_listed = isinstance(given, list | tuple | set | frozenset) and bool(given)
-    if not is_listed or any(isinstance(own, str | bytes) for own in given):
+    if not isinstance(given, list | tuple | set | frozenset):
         raise ArgumentError(
             f"`model` must be cliques, a network or a specification, got {kind_of(given)}; {remedy}."
+        )
+    require(bool(given), "model", "have at least one clique", "none", remedy)
+    bare = next((own for own in given if isinstance(own, str | bytes)), None)
+    if bare is not None:
+        raise ArgumentError(
+            f"each clique of `model` must be a list of variables, got the text {bare!r}; write ({bare!r},)."
         )
     cliques = [checked_clique(domain, clique, "a clique of `model`") for clique in given]
     members = {variable for clique in cliques for variable in clique}

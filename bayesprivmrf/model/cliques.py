@@ -27,7 +27,7 @@ same distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -255,11 +255,31 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
             for separator in _separators(graph, a, b)
         ),
         *(
-            f"no interaction of {listed(together)} all together"
+            text
             for together in whole
             if parent(model.scopes, together) is None
+            for text in _omitted(model, together, listed)
         ),
     )
+
+
+# Interactions of one set of variables that are named one by one; a longer list says less than one sentence
+_MOST_NAMED = 10
+
+
+def _omitted(
+    model: ModelSpecification, together: Sequence[int], listed: Callable[[Sequence[int]], str]
+) -> list[str]:
+    """Name the smallest interactions of variables, each pair of which shares a clique, that lie in no clique."""
+    found: list[set[int]] = []
+    for size in range(3, len(together) + 1):
+        for subset in map(set, combinations(sorted(together), size)):
+            is_named = any(other <= subset for other in found)
+            if not is_named and parent(model.scopes, tuple(subset)) is None:
+                found.append(subset)
+            if len(found) > _MOST_NAMED:
+                return [f"no interaction of {listed(together)} beyond the declared cliques"]
+    return [f"no interaction of {listed(sorted(subset))} all together" for subset in found]
 
 
 def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:

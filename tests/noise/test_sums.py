@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -164,13 +166,35 @@ def test_a_sum_and_its_parts_agree_or_are_found_to_disagree():
         assert bpm.CGM().fit(release(300)).problems
 
 
+@dataclass(frozen=True, slots=True)
+class EvenChances(NoiseDistribution):
+    """Each whole number up to a width has the same probability; without a kernel."""
+
+    width: int
+    name: ClassVar[str] = "test-even-chances"
+    is_discrete: ClassVar[bool] = True
+
+    @property
+    def variance(self):
+        return self.width * (self.width + 1) / 3
+
+    def log_density(self, residual):
+        inside = np.abs(np.asarray(residual, dtype=float)) <= self.width
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(inside, 1 / (2 * self.width + 1), 0.0))
+
+    def score(self, residual):
+        return np.zeros(np.shape(residual))
+
+    def draw(self, size, rng):
+        return rng.integers(-self.width, self.width + 1, size)
+
+
 class TestOfAnotherPackage:
     """The sum of noise that the library does not have."""
 
     def test_has_a_table(self):
-        from noise.test_third_party_law import StaircaseLaw
-
-        law = StaircaseLaw(width=2, flat=1, numerator=2, denominator=3)
+        law = EvenChances(width=2)
         assert isinstance(law, NoiseDistribution)
         k = np.arange(-400, 401)
         found = law.summed(3)

@@ -83,7 +83,7 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
             power = 1 if is_laplace else 2
             width = np.sqrt(np.maximum(law.variance_given(held), LEAST_VARIANCE))
             if law.is_additive:
-                width = law.scale
+                width = law.widths(held)
             found += [
                 (np.abs((each - law.mean_given(held)) / width) ** power).sum()
                 for each in (released, repeated)

@@ -90,7 +90,7 @@ class NormalEffects(RecordEngine):
         (`bayesprivmrf.inference.posterior.whole_records.smaller_model`).
         """
         is_smaller = self.evidence.specification.interactions is not None
-        if self.keeps_sums or not is_smaller:
+        if self.keeps_sums or not is_smaller or self.evidence.needs_whole_records:
             return super().model()
         # PyMC takes about a second to import, and most posteriors are sampled without it
         from bayesprivmrf.inference.posterior.whole_records.smaller_model import smaller_model
