@@ -19,7 +19,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # chains that run side by side, by benchmarks/chains.py: with more, the processor's cache fills up and speed falls
 _CHAINS = 64
-# two of each start, and draws of each chain, so that R-hat can compare halves
+# least number of chains: two of each start, so that R-hat can compare them
 _FEWEST = 4
 # states up to which a code fits in a byte
 _BYTE_STATES = 256

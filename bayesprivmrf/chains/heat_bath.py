@@ -53,7 +53,7 @@ WORDS = 2**64
 # chains of a simulation unless the caller says otherwise: two of each start at least
 _FEWEST_CHAINS = 4
 _MOST_CHAINS = 32
-# chains side by side, by benchmarks/chains.py as in `gibbs`, and local fields of 8 bytes for a quarter of a GiB
+# chains that run side by side, by benchmarks/chains.py as in `gibbs`; and local fields in memory at a time, 256 MiB
 _SIDE_BY_SIDE = 64
 _FIELDS = 2**25
 # sweeps after which fields are computed again, so that rounding errors of their updates stay below 1e-13

@@ -172,7 +172,7 @@ def evaluated(
         Seed of the split, of the simulated noise and of sampling. The results of one method do not depend on which
         other methods are compared.
     other
-        The model that the estimators fit, if it is another than the declared one, whose tables are measured.
+        Model for the estimators to fit; None fits the declared model. The tables of the declared model are measured.
 
     Returns
     -------

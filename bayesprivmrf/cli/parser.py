@@ -140,7 +140,7 @@ def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
     several: Any = {"nargs": "+", "action": "extend"}
     budgets = "one or more budgets, by default 0.1 1 10; the option may be repeated"
     add("--epsilon", type=_number_or_text, metavar="E", help=budgets, **several)
-    other = "TOML file of the model to fit to the release, if it is another than that of --model"
+    other = "TOML file of a model to fit to the release instead of that of --model"
     add("--fit-model", metavar="FILE", help=other)
     add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
     _add_shared(command, "--count")
@@ -247,13 +247,18 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         "release",
         help=f"{saved}; with --model, also published noisy counts, .csv or .parquet, a row for each",
     )
-    model = "TOML file of the model: that of published noisy counts, or another than a saved release declares"
+    model = "TOML file of the model of published noisy counts, or of a model to fit instead of a saved release's own"
     add("--model", metavar="FILE", help=model)
     add(
-        "--noise", metavar="NAME", help="their noise, such as laplace, if no column `law` states it"
+        "--noise",
+        metavar="NAME",
+        help="noise of published counts, such as laplace, if no column `law` states it",
     )
     add(
-        "--total", type=number_from(0), metavar="N", help="their number of records, if it is public"
+        "--total",
+        type=number_from(0),
+        metavar="N",
+        help="number of records in published counts, if it is public",
     )
     method = "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     add("--method", choices=estimator_names(), help=method)

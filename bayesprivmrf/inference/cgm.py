@@ -292,8 +292,8 @@ class CGM(NamedSettings):
             )
         if model.interactions is not None and evidence.is_exact.any():
             raise ModelError(
-                "CGM gives answers without noise back exactly, and a model that omits interactions of their tables "
-                "cannot; use NaiveMLE, NoiseAwareMAP or LatentCounts."
+                "CGM reproduces answers without noise exactly, which a model that omits interactions of their tables "
+                "cannot do; use NaiveMLE, NoiseAwareMAP or LatentCounts."
             )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(
@@ -337,8 +337,8 @@ class CGM(NamedSettings):
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
         model
-            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
-            `ModelSpecification` (`bayesprivmrf.inference.given_model`).
+            Model to fit: a list of cliques, a pgmpy network, or a `ModelSpecification`
+            (`bayesprivmrf.inference.given_model`). None fits the model that the releases declare.
 
         Returns
         -------

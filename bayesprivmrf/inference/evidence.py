@@ -38,8 +38,8 @@ from bayesprivmrf.release.measurement import stacked
 LARGEST_TOTAL = 1e12
 # Limits of the default prior of a private number of records: so wide that no fitted number is near one of them
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
-# Fits before the last one, at whose means rules are taken; arbitrary: the second moves means by little beside their
-# errors
+# Number of fits before the last one that give the mean counts for the variances of rules. Arbitrary: the second fit
+# moves means by much less than their errors.
 _FITS = 2
 
 type Population = Literal["one", "waves"]
@@ -115,8 +115,8 @@ class LogLinearFamily:
     def of_interactions(self, potentials: FloatArray) -> FloatArray:
         """Return the potentials of the interactions that give the distribution of potentials of the cliques, nats.
 
-        They are of smallest norm, shape (size of `ModelSpecification.believed`); the given ones, if the cliques are
-        the interactions.
+        The result has the smallest norm, and the shape (size of `ModelSpecification.believed`). If the cliques are
+        the interactions, the given potentials are returned.
         """
         own = self.model.believed
         if own is self.model:
@@ -184,10 +184,11 @@ class Evidence:
     is_given
         Whether the model was given to `fit`, apart from the tables that the releases measured.
     published
-        The numbers as published, shape (size,): `noisy_counts`, but under rules that depend on the count.
+        The numbers as published, shape (size,). They differ from `noisy_counts` only under rules that depend on the
+        count.
     fitted
-        Counts at which rules that depend on the count are taken, shape (size,); None takes them one record above
-        `noisy_counts`, so that a published zero is not certain.
+        Counts at which the variances of rules that depend on the count are evaluated, shape (size,). None evaluates
+        them one record above `noisy_counts`, so that a published zero is not certain.
     """
 
     specification: ModelSpecification
@@ -371,7 +372,7 @@ class Evidence:
     # each number's noise, at the counts of a fit under rules that depend on the count
 
     def _of_numbers(self, of: Callable[[Likelihood, FloatArray], FloatArray]) -> FloatArray:
-        """Return what each likelihood says at the counts of its numbers, shape (size,)."""
+        """Return a property of each likelihood at the counts of its numbers, shape (size,)."""
         counts = self.fitted
         if counts is None:
             counts = np.maximum(self.noisy_counts, 0.0) + 1
@@ -408,16 +409,16 @@ class Evidence:
         return np.where(self.kernels <= SQUARE, self.noise_deviation, self.noise_scale)
 
     def at_means(self, marginals: FloatArray) -> Evidence:
-        """Return the evidence with rules taken at the mean counts of some marginals, shape (model size,)."""
+        """Return the evidence with rules evaluated at the mean counts of marginals of shape (model size,)."""
         if self.is_additive:
             return self
         return replace(self, fitted=self.total * self.gathered(marginals))
 
     def at_fit(self, marginals_of: Callable[[Evidence], FloatArray]) -> Evidence:
-        """Return the evidence with rules taken at the mean counts of a fit, which is repeated.
+        """Return the evidence with rules evaluated at the mean counts of a fit, which is repeated.
 
-        A variance that is taken at a number itself is small where the number is, so that small numbers would weigh
-        too much. At the means of a fit it does not depend on the number's error.
+        A variance that is evaluated at a number itself is small where the number is small, so that small numbers
+        would weigh too much. At the means of a fit the variance does not depend on the number's error.
 
         Parameters
         ----------
@@ -483,7 +484,7 @@ class Evidence:
 
     @property
     def constraints(self) -> tuple[Any, FloatArray] | None:
-        """Answers without noise, E and e, that an estimate gives back: `exact`.
+        """Constraints E n = e that an estimate must satisfy: the answers without noise, as in `exact`.
 
         None under a model smaller than its measured tables. There they are facts about the records, which sampling
         separates from the distribution.

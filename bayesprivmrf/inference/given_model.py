@@ -1,6 +1,6 @@
 r"""Models that are given to `fit`, apart from the tables that a release measured.
 
-What was measured and what is believed are two linear maps. A release has *measured scopes*; a model has *cliques*, on
+The measurements and the model are two linear maps. A release has *measured scopes*; a model has *cliques*, on
 which its potentials depend. Any model over the release's variables can be fitted to the release. The tables of the
 evidence are the maximal scopes among both, so that each measured number and each potential lies in one of them. The
 potentials have effects only for the sets of variables inside a clique of the model
@@ -8,11 +8,11 @@ potentials have effects only for the sets of variables inside a clique of the mo
 
 **Variables that the model leaves out** are summed out of the measured tables. The noise of such a sum of k cells is
 that of k independent draws (`NoiseDistribution.summed`); exact numbers stay exact, and bounds add up. Where no
-distribution of the sum is known, or a query weighs the states of the variable, the fit is refused: the measurement
-speaks of the variable, and a model without it has no mean for the answer.
+distribution of the sum is known, or a query weighs the states of the variable, the fit is refused, because a model
+without the variable has no mean for the answer.
 
 If every measured scope lies inside a clique of the model, the tables are the model's own, and the effects that no
-measurement bears on are left to the prior. Otherwise the model is *smaller* than a measured
+measurement informs are left to the prior. Otherwise the model is *smaller* than a measured
 table. Its records still have such a table, in which the model omits interactions, so its effects are restricted ones,
 as those of ties are. Two sums of one noisy table share its noise. That is why a smaller model is never fitted to sums
 of the table in place of the table.
@@ -139,7 +139,7 @@ def measurements_of(release: NoisyStatistics) -> list[MeasuredNumbers]:
 
 
 def numbers_about(domain: Domain, measured: MeasuredNumbers) -> MeasuredNumbers | None:
-    """Return a measurement without the variables that a model leaves out; None if it tells nothing else.
+    """Return a measurement without the variables that a model leaves out; None if no variable is left.
 
     Parameters
     ----------
@@ -151,8 +151,8 @@ def numbers_about(domain: Domain, measured: MeasuredNumbers) -> MeasuredNumbers 
     Raises
     ------
     ModelError
-        The measurement is no whole table and speaks of a variable that the model leaves out, or that variable has
-        structural zeros in the table, or no distribution of the sums' noise is known.
+        The measurement has a variable that the model leaves out, and is no whole table, has structural zeros of that
+        variable, or has noise whose sums have no known distribution.
     """
     query = measured.query
     left = [v for scope in query.scopes for v in scope if v not in domain]

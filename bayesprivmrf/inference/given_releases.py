@@ -159,7 +159,7 @@ def of_one_population(
 def of_one_population_under(
     believed: ModelSpecification, releases: Sequence[NoisyStatistics]
 ) -> dict[str, Any]:
-    """Return what `of_one_population` does, for a model apart from the tables that were measured.
+    """Return evidence as `of_one_population` does, under a model apart from the tables that were measured.
 
     Each measurement is first summed over the variables that the model leaves out (`numbers_about`).
     """
@@ -293,7 +293,7 @@ def gather(
         ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
         (`bayesprivmrf.inference.waves`).
     model
-        The model, if it is another than the releases declare (`bayesprivmrf.inference.given_model`).
+        The model to fit (`bayesprivmrf.inference.given_model`); None takes the one that the releases declare.
 
     Raises
     ------
@@ -414,7 +414,7 @@ def given_specification(
 def _under_given(
     given: GivenModel, releases: Sequence[NoisyStatistics], *, is_waves: bool
 ) -> dict[str, Any]:
-    """Return what `Evidence` holds of releases under a model that was given to `fit`."""
+    """Return the fields of `Evidence` for releases under a model that was given to `fit`."""
     believed = given_specification(releases, given)
     assert believed is not None
     if not is_waves:

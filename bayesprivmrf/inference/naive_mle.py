@@ -135,8 +135,8 @@ class NaiveMLE(NamedSettings):
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
         model
-            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
-            `ModelSpecification` (`bayesprivmrf.inference.given_model`).
+            Model to fit: a list of cliques, a pgmpy network, or a `ModelSpecification`
+            (`bayesprivmrf.inference.given_model`). None fits the model that the releases declare.
 
         Returns
         -------
@@ -270,12 +270,13 @@ class NaiveMLE(NamedSettings):
 
 
 def _of_interactions(evidence: Evidence, pooled: PooledTables) -> tuple[Evidence, PooledTables]:
-    """Return the pooled tables of a model's interactions, and the evidence that they are; the given ones otherwise.
+    """Return the evidence and the pooled tables of a model's interactions, unchanged if it omits none.
 
     Raises
     ------
     ModelError
-        The model omits interactions of measured tables, and the measurements leave tables of its own undetermined.
+        The model omits interactions of measured tables, and the measurements do not determine all cells of its
+        cliques' tables.
     """
     model = evidence.specification
     own = model.believed

@@ -1,7 +1,7 @@
-"""Base class of all results over variables, with the questions that every one of them answers.
+"""Base class of all results over variables, with the public methods that they share.
 
-`interval`, `marginal`, `sample` and `assumptions` stand here once. A result answers small hooks: `_limits` for the
-limits of one question, `_marginal_table` for one table of probabilities, and `_codes` for records.
+`interval`, `marginal`, `sample` and `assumptions` are defined here once. A result implements three small hooks:
+`_limits` for the limits of one question, `_marginal_table` for one table of probabilities, and `_codes` for records.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Result(Card):
     - ``_limits(asked)``: the `Limits` of one question, if the estimate has a measure of its error.
     """
 
-    # fields of some results and properties of others, which a checker of types takes for one another as `Any` alone
+    # fields of some results and properties of others; a type checker accepts both only as `Any`
     specification: Any  # a ModelSpecification
     status: Any  # a Status
     is_simulated: Any  # a bool
@@ -69,31 +69,32 @@ class Result(Card):
         ----------
         variables
             One or more declared variables, each once; or a query (`bayesprivmrf.queries`), measured or not, such as
-            ``queries.pooled([("x1", "x2"), ("x2", "x3")])``. No clique need hold the variables together: their
-            joint distribution follows from the model. A model learned in rounds takes no query.
+            ``queries.pooled([("x1", "x2"), ("x2", "x3")])``. The variables may share no clique: their joint
+            distribution then follows from the model. Models learned in rounds do not support queries.
         prob
-            Probability that each interval should hold, between 0 and 1.
+            Probability that each interval should cover its true value, between 0 and 1.
         of
-            ``"population"``, from which the records are a sample: probabilities, or what one record adds to a query's
-            answers on average. ``"records"``: the number of records of this sample in each joint state, or the
+            ``"population"``, from which the records are a sample: probabilities, or the mean of what one record adds
+            to a query's answers. ``"records"``: the number of records of this sample in each joint state, or the
             query's answers on them; limits are whole numbers.
         given
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
             probabilities are conditional on them. A set means that the variable is in one of these states. Or a list
-            of variables, ``["a", "b"]``: each of their joint states is given in turn, which makes a whole conditional
-            table. Only a posterior takes `given` with ``of="records"``; numbers then become shares of the records
-            with the given states. A query takes none.
+            of variables, ``["a", "b"]``: the answer has a block of rows for each of their joint states, a whole
+            conditional table. Only a posterior takes `given` with ``of="records"``; numbers then become shares of the
+            records with the given states. A query cannot be combined with `given`.
 
         Returns
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each joint state in C order,
-            or for each answer of a query. States taken in turn are the first levels of the index. The status is a
-            `RowStatus`: ``"model"`` where a row rests on declared independences, ties or scores that no measurement
-            checks, which the note names, as do all rows about variables that no clique holds together; ``"prior"``
-            where the prior decides; ``"doubtful"`` where the approximation is poor. A variable with the name of a
-            column gets an underscore, so that ``reset_index`` and files keep both. In CSV files pandas leaves out the
-            name of an index that is 0, unless ``reset_index`` has made it a column.
+            or for each answer of a query. With a list in `given`, the given states are the first levels of the index.
+            The status is a `RowStatus`. It is ``"model"`` where a row rests on declared independences, ties or scores
+            that no measurement checks; the note names them. All rows about variables that share no clique have it or
+            a worse one. It is ``"prior"`` where the prior decides, and ``"doubtful"`` where the approximation is
+            poor. A variable with the name of a column gets an underscore, so that ``reset_index`` and files keep
+            both. In CSV files pandas leaves out the name of an index that is 0, unless ``reset_index`` has made it a
+            column.
 
         Raises
         ------
@@ -101,9 +102,9 @@ class Result(Card):
             The estimate has no measure of its error.
         ModelError
             A variable is unknown or repeated; the given states cannot occur; or the joint distribution of variables
-            that no clique holds is asked for under loopy inference, or as counts of records in a posterior.
+            that share no clique is asked for under loopy inference, or as counts of records in a posterior.
         ModelTooLargeError
-            The joint table of variables that no clique holds does not fit into memory.
+            The joint table of variables that share no clique does not fit into memory.
         ArgumentError
             An argument is out of range, or `given` comes with a query or, without a posterior, with ``of="records"``.
 
@@ -180,7 +181,7 @@ class Result(Card):
             A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
             contains all variables, those in `given` included.
         ModelTooLargeError
-            The joint table of variables that no clique holds does not fit into memory.
+            The joint table of variables that share no clique does not fit into memory.
 
         Examples
         --------
@@ -280,7 +281,7 @@ class Result(Card):
 
 
 def require_joint_tables(model: ModelSpecification, apart: Sequence[Sequence[int]]) -> None:
-    """Raise if the joint tables of variables that no clique holds would not fit into memory beside the model.
+    """Raise if the joint tables of variables that share no clique would not fit into memory beside the model.
 
     Parameters
     ----------
@@ -303,7 +304,7 @@ def require_joint_tables(model: ModelSpecification, apart: Sequence[Sequence[int
         "ask for fewer variables at a time, or condition on states of some of them with `given`"
     )
     require_memory(
-        f"joint tables of {listed}, which no clique holds",
+        f"joint tables of {listed}, whose variables share no clique,",
         cost.memory_bytes,
         remedy,
         DEFAULT_MEMORY_LIMIT,

@@ -92,7 +92,7 @@ class Learned(Protocol):
 
     @property
     def map(self) -> LearningMap | None:
-        """The learning map; ``None`` if the release does not tell how it was made."""
+        """The learning map; ``None`` if the release does not say how it was made."""
         ...
 
     @cached_property

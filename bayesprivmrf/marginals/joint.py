@@ -11,7 +11,7 @@ underflows. The result is divided by its sum, which makes all these scales cance
 
 **Pruning.** Where the model is decomposable and the marginals :math:`\mu_C` of its cliques are known,
 :math:`p(x) = \prod_C \mu_C / \prod_S \mu_S` along a junction tree with separators S. A clique with one neighbor in
-the tree, none of whose own variables is asked for, sums to one given its separator and is left out. What is left is
+the tree, none of whose own variables is asked for, sums to one given its separator and is left out. There remains
 the part of the tree between the cliques of the asked variables, such as the path from the first clique of a chain to
 the last.
 """

@@ -199,7 +199,7 @@ _WORK = 300_000
 _COPIES = 8
 # numbers from here on are written as powers of ten
 _WRITTEN_OUT = 10**15
-# bytes of the units in which memory is told
+# bytes of a mebibyte, in which memory is stated
 _MIB = 2**20
 
 Heuristic = Literal["fill", "weight", "weighted fill"]

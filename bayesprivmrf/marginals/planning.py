@@ -33,7 +33,7 @@ _CELL = 2.5  # one cell of the table
 # as a product
 _GROUP_CELL = 1.5  # one cell of a group's table, written or read
 _GROUP_ROW = 3.0  # one row of it
-_ALIAS = 0.5  # tables that a group with one item, read in place, counts for
+_ALIAS = 0.5  # weight of a group with one item, which is read in place, in tables
 _VECTOR_CELL = 1.2  # one multiplication with a vector, and those of its two adjoints
 _LOOP_CELL = 2.0  # one multiplication by plain loops, the same
 _BLAS_CELL = 0.15  # one multiplication by BLAS, the same

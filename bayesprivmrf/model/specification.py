@@ -71,10 +71,10 @@ class ModelSpecification:
         A variable that distinguishes the waves of a survey. Cliques include it, so that each wave has its own tables.
         It interacts with no other variable, so that all waves share one model.
     interactions
-        Cliques of the distribution, where it is smaller than the measured tables; every one lies inside a clique, and
-        potentials depend on no other set of variables. None where they are the cliques themselves. What was measured
-        and what is believed are two facts: `cliques` are then the tables that hold both, and `believed` is the model
-        alone.
+        Cliques of the distribution, where it is smaller than the measured tables. Each lies inside a clique, and
+        potentials depend on no other set of variables. None where they are the cliques themselves. Otherwise
+        `cliques` are the tables that contain all measured scopes and all interactions, and `believed` is the model
+        of the interactions alone.
 
     Raises
     ------

@@ -34,7 +34,8 @@ FEWEST_POINTS = 4
 _NEAR_CRITICAL = (0.6, 1.6)
 # position up to which the midpoints of the grid are exact in double precision
 _FARTHEST = 2**52
-# configurations that are looked at to see whether local fields are few: at most one in so many nodes
+# configurations whose distinct local fields are counted, and the number of nodes for each distinct field from which
+# nodes are counted by their field
 _PROBED = 4
 _GROUPED_FROM = 4
 # entries of a table of terms in memory; one by one, they stay within a processor's cache

@@ -201,8 +201,8 @@ class NoiseDistribution(Likelihood):
     def summed(self, count: int) -> NoiseDistribution:
         """Return the distribution of the sum of a number of independent draws.
 
-        The sum of one draw has the distribution itself. The sum of several has a table of its density, or a normal
-        distribution where that is as close as `bayesprivmrf.noise.sums.LARGEST_DISTANCE`.
+        The sum of one draw has the distribution itself. That of several draws has a table of its density, or is
+        normal if it is closer to normal than `bayesprivmrf.noise.sums.LARGEST_DISTANCE`.
         """
         count = whole_number("count", count, 1)
         if count == 1:

@@ -1,4 +1,4 @@
-r"""Likelihoods: what estimators ask of a published number y, given the count n that it speaks of.
+r"""Likelihoods: distributions of a published number y given the true count n.
 
 A likelihood is a family of distributions :math:`P(y \mid n)`, one for each count. Noise that is added to a count, a
 count that is published exactly, and a count that is known only within bounds are likelihoods
@@ -41,7 +41,7 @@ ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 # Likelihoods by their name in files
 NOISE_NAMES: Kinds[Likelihood] = Kinds(ENTRY_POINT_GROUP, "name")
 
-# Smallest variance of an estimated count, records squared: that of the fraction which a whole count leaves open
+# Smallest variance of an estimated count, records squared: that of a uniform rounding error
 LEAST_VARIANCE = 1 / 12
 # Halvings of an interval of counts in the search for the count with a given mean: from 2^60 to 1e-5 records
 _HALVINGS = 77
@@ -77,15 +77,16 @@ class CountTable:
 
 
 class Likelihood(ABC):
-    """Distribution of a published number given the count that it speaks of, in records.
+    """Distribution of a published number given the true count, in records.
 
-    Different numbers are published independently of each other, given the counts. A likelihood of your own is a
-    frozen dataclass that subclasses this class. Its fields are numbers and text, so that a file can store it, and its
-    `name` is unique, so that a file can find it again. A package lists the class under this name in the entry-point
-    group ``bayesprivmrf.noise_laws``; releases then load without an import of the package.
+    Subclass it to fit numbers that were published by a rule of another kind than the library has. Given the counts,
+    different numbers are published independently of each other. Your class is a frozen dataclass. Its fields are
+    numbers and text, so that a file can store it, and its `name` is unique, so that a file can find it again. A
+    package lists the class under this name in the entry-point group ``bayesprivmrf.noise_laws``; releases then load
+    without an import of the package.
 
-    Estimators ask what a likelihood can do, and never which class it is. A new likelihood can do everything by its
-    moments and by its table of log probabilities; override a property below only if it is otherwise.
+    Estimators read the properties of a likelihood, and never its class. By default they use its moments and its table
+    of log probabilities; override a property below only if its default is wrong for your rule.
 
     Attributes
     ----------
@@ -95,7 +96,7 @@ class Likelihood(ABC):
         True if the published numbers are whole.
     is_additive
         True if the published number is the count plus noise that does not depend on it (`NoiseDistribution`). Other
-        likelihoods are of counts: of a query that counts each record of a cell equally often, and none negatively.
+        likelihoods apply only to counts: to queries that count each record of a cell equally often, none negatively.
     is_exact
         True if the published number is the count.
     is_bounded
@@ -105,7 +106,8 @@ class Likelihood(ABC):
     hides
         True if the likelihood hides the count, so that a release may have a privacy guarantee.
     scale, half_width
-        Scale of the kernel, and half the distance between the bounds, records; a likelihood without them needs none.
+        Scale of the kernel, and half the distance between the bounds, records; needed only by likelihoods with a
+        kernel or bounds.
 
     Examples
     --------
@@ -193,8 +195,8 @@ class Likelihood(ABC):
     def error_variance(self, counts: ArrayLike) -> FloatArray:
         r"""Return the variance of `estimate` for each count, :math:`v(n) / m'(n)^2`, records squared.
 
-        The derivative is taken over one record. The variance is at least 1/12, that of the fraction which a whole
-        count leaves open.
+        The derivative is a difference over one record. The variance is at least 1/12, that of a uniform rounding
+        error.
         """
         counts = np.asarray(counts, dtype=float)
         slope = self.mean_given(counts + 1) - self.mean_given(counts)
@@ -259,7 +261,7 @@ class Likelihood(ABC):
         """Return the log probabilities of one published number over all counts that matter.
 
         The table covers the allowed counts within 12 standard deviations of the estimated count, which is where the
-        number is likely. Outside, the log probability goes on with the slope at the end. Below the smallest allowed
+        number is likely. Outside, the log probability continues with the slope at the end. Below the smallest allowed
         count and above the largest one, it falls by 1,000 nats for each record.
         """
         (lowest,), (highest,) = self.allowed(np.array([published]))

@@ -7,7 +7,7 @@ rounding. Otherwise there are 32 to 64 grid points in a standard deviation σ. F
 kink, that changes the log density by at most 0.002 within four standard deviations (`tests/noise/test_sums.py`
 measures it). Between grid points the log density is interpolated.
 
-**Where the normal distribution serves.** With the excess kurtosis :math:`κ` of one draw, which is symmetric, the sum
+**Normal approximation.** With the excess kurtosis :math:`κ` of one draw, which is symmetric, the sum
 has the excess kurtosis κ/k. By Edgeworth's expansion its density is, with the standardized sum z,
 
 .. math:: f_k(z) = φ(z) \Bigl[1 + \frac{κ}{24 k} (z^4 - 6 z^2 + 3) + O(k^{-2})\Bigr],
@@ -75,8 +75,8 @@ class _Grid(NamedTuple):
 class SummedNoise(NoiseDistribution):
     """Sum of independent draws of one noise distribution, with a tabulated density.
 
-    `NoiseDistribution.summed` makes it. All estimators take it: the engine of whole records by its table, the others
-    by a normal density of its variance.
+    `NoiseDistribution.summed` returns it. All estimators support it: the engine of whole records reads its table, and
+    the others use a normal density of its variance.
 
     Parameters
     ----------
@@ -151,12 +151,12 @@ class SummedNoise(NoiseDistribution):
 
     @property
     def variance(self) -> float:
-        """Number of draws times the variance of one, records squared."""
+        """Variance of the sum, records squared."""
         return self.count * self.one.variance
 
     @property
     def smooth(self) -> Kernel | None:
-        """Normal density of the sum's variance, for estimators that need derivatives."""
+        """Normal density with the variance of the sum, for estimators that need derivatives."""
         return NORMAL
 
     @property

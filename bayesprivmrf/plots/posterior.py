@@ -60,7 +60,7 @@ _TRUE_POINT = {"color": _LATENT, "marker": "o", "s": 12}
 _CROSS = {"color": _OBSERVED, "marker": "x", "s": 22, "linewidth": 1.2}
 # Layer of the points, above the bars
 _IN_FRONT = 3
-# Points of a line of ranks; more could not be told apart in a panel
+# Points of a line of ranks; more could not be distinguished in a panel
 _POINTS = 100
 # Inches: size of a panel of ranks
 _RANK_WIDTH = 5.0

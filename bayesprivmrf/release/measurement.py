@@ -235,14 +235,14 @@ def check_answers(name: str, values: np.ndarray, noise: Likelihood) -> None:
 
 
 def check_counted(query: Query, matrix: Any, noise: Likelihood) -> None:
-    """Raise a `ModelError` unless a query has counts as answers, if the likelihood speaks of counts."""
+    """Raise a `ModelError` unless a query has counts as answers, if the likelihood applies only to counts."""
     if noise.is_additive:
         return
     entries = matrix.tocoo().data
     is_count = bool(((entries >= 0) & (entries == np.rint(entries))).all())
-    must = f"count records, as {noise.name!r} speaks of counts"
-    seen = "one that takes records off, or shares of them"
-    remedy = "state it of tables and of sums of their cells"
+    must = f"count records, because the rule {noise.name!r} applies to counts"
+    seen = "one that subtracts records, or counts shares of them"
+    remedy = "use the rule for tables and sums of their cells"
     require(is_count, f"the query {query!r}", must, seen, remedy, error=ModelError)
 
 

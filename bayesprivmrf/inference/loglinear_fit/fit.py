@@ -82,7 +82,7 @@ _FEWEST_SWEEPS = 16
 # Sweeps of an averaged round, in sweeps of a round that renews the covariance: they need no features
 _LONGER = 4
 
-# Draws that are made for each record that would tell as much: they add a twentieth to the variance of the noise
+# Draws for each record of equal information: the draws add a twentieth to the variance of the noise
 _DRAWS_EACH = 20
 
 # Sweeps dropped before the first round

@@ -178,7 +178,7 @@ class NoisyMeans[P: Prior]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class GaussNewton[P: Prior]:
-    r"""Gauss-Newton model of Q at an estimate, with W held.
+    r"""Gauss-Newton model of Q at an estimate, with W held fixed.
 
     Parameters
     ----------

@@ -59,7 +59,7 @@ DENSE_LIMIT = 1500
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
 
-# Newton's method for log τ with γ held: the most steps, which is arbitrary, as the problem is convex in few
+# Newton's method for log τ with γ fixed: the most steps, which is arbitrary, as the problem is convex in few
 # variables; the longest step, as a damping; and the step at which it ends
 _NEWTON_STEPS = 50
 _LONGEST_NEWTON_STEP = 0.5

@@ -1,9 +1,9 @@
 r"""The search loop of all fits whose weights depend on the estimate.
 
 Such a fit minimizes an objective whose weights are functions of the estimate itself: the covariance of the data, the
-scales of the prior, or the quadratic approximation of a likelihood. The search holds the weights at an estimate,
-descends on the objective that they define, and computes the weights anew at the new estimate. It repeats this until
-the estimate no longer moves: iteratively reweighted least squares, in its general form.
+scales of the prior, or the quadratic approximation of a likelihood. The search computes the weights at an estimate,
+and descends on the objective that they define while they stay fixed. It repeats this at the new estimate until the
+estimate no longer moves: iteratively reweighted least squares, in its general form.
 
 Three parts are independent of each other. The *problem* computes the weights, from the moments of a model
 (`bayesprivmrf.inference.loglinear_fit.moments`) and from a prior (`bayesprivmrf.inference.loglinear_fit.priors`). The
@@ -50,7 +50,7 @@ class Phase:
         Whether each round computes the weights anew. Where it does not, the objective stays one function, which has
         a minimum that the search can reach.
     expands
-        Whether each round computes the curvature anew; else that of the last round stays.
+        Whether each round computes the curvature anew; otherwise that of the last round stays.
     learns
         Whether each round learns the scales of the prior.
     may_end
@@ -100,7 +100,7 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descent:
-    """End of a descent with weights held.
+    """End of a descent with fixed weights.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Descent:
     moved
         Length of the move, in the units of the problem.
     step, gradient
-        Where the descent was one step: the full step, and the gradient at its start, shape (d,).
+        The full step and the gradient at its start, shape (d,), if the descent was one step.
     status
         How the descent ended; one that diverged ends the search.
     """
@@ -186,7 +186,7 @@ def iterate[W: Weighted](
     schedule: Sequence[Phase],
     before: Searched[W] | None = None,
 ) -> Searched[W]:
-    """Renew the weights at the estimate and descend with them held, until the search settles or its rounds end.
+    """Compute the weights and descend with them fixed, again and again, until the search settles or its rounds end.
 
     Parameters
     ----------

@@ -209,9 +209,9 @@ class NoiseAwareMAP(NamedSettings):
             ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
             and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ....
         model
-            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
-            `ModelSpecification` with its ties, ordinal scores, levels and zeros. Its cliques may be fewer, more or
-            other than the measured tables (`bayesprivmrf.inference.given_model`).
+            Model to fit: a list of cliques, a pgmpy network, or a `ModelSpecification` with its ties, ordinal scores,
+            levels and zeros. Its cliques may differ from the measured tables
+            (`bayesprivmrf.inference.given_model`). None fits the model that the releases declare.
 
         Returns
         -------

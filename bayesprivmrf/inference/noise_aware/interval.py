@@ -139,7 +139,7 @@ def answers_per_record(
 ) -> AnswersPerRecord:
     """Return the probabilities of the joint states that were asked for, in C order, or a query's answers per record.
 
-    **Variables that no clique holds** become one more clique, of zero potentials. The derivative of their joint
+    **Variables that share no clique** become one more clique, of zero potentials. The derivative of their joint
     table is that of this clique's marginals, by elimination in the enlarged junction tree.
 
     Parameters

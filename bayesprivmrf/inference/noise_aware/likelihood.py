@@ -164,7 +164,7 @@ class Linearized:
         v → J v and u → J'u; the last coordinate is log N.
     unexplained
         Covariance of the measured counts given the statistics of a tied model, shape (cells, cells), records squared;
-        None where these statistics tell the counts, and under a model smaller than its measured tables.
+        None where these statistics determine the counts, and under a model smaller than its measured tables.
     sampling
         Under such a model, the expected sum of squares of what the records add to each count, shape (cells,), records
         squared: Nμ for a count of records.

@@ -15,7 +15,7 @@ the people from the population adds no bias to them, and their likelihood is exa
 people included.
 
 The rounds are those of `bayesprivmrf.inference.loglinear_fit.search`: each computes the expansion, the widths and the
-scales at the estimate, and descends by quasi-Newton steps with them held.
+scales at the estimate, and descends by quasi-Newton steps while these are fixed.
 
 The scales of the prior are learned from the expansion's evidence
 (`bayesprivmrf.inference.loglinear_fit.scale_prior`). Where that evidence is hardly higher than the uniform

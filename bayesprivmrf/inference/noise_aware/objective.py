@@ -47,7 +47,7 @@ _LEAST_CURVATURE = 0.02
 # A round by itself, whose renewal counts in full
 _ALONE = Turn(1, Phase(rounds=1))
 
-# Shifts of correlated numbers that are taken whole; usual searches settle within three
+# Shifts of correlated numbers that count in full; most searches settle within three
 _FREE_SHIFTS = 5
 
 
@@ -167,7 +167,7 @@ class Expansion:
     Attributes
     ----------
     log_scales
-        log τ, with what the evidence of the expansion says, shape (scales,).
+        log τ, updated by the evidence of the expansion, shape (scales,).
     variance, width
         Of each count around its mean, and the standard deviation of that mean, shape (cells,).
     curvature
@@ -209,7 +209,7 @@ class Expansion:
         self.has_settled = bool(is_still and change <= SETTLED_SCALE)
 
     def minimum(self) -> Descent:
-        """Return the minimum of the objective with these variances, widths and scales held."""
+        """Return the minimum of the objective with these variances, widths and scales fixed."""
         objective = self._objective
 
         def penalised(point: FloatArray) -> tuple[float, FloatArray]:

@@ -1,7 +1,7 @@
 r"""Errors of the noise-aware estimate under a model that omits interactions of measured tables.
 
 The N records have tables n, and a their measured numbers, :math:`y = a + η`. If the model is smaller than a measured
-table, its statistics t do not tell a. With the mean :math:`m = N μ_A(β)`, the covariance :math:`Λ` of a, the
+table, its statistics t do not determine a. With the mean :math:`m = N μ_A(β)`, the covariance :math:`Λ` of a, the
 derivative :math:`J = \operatorname{Cov}(a, t)` (of all N records), :math:`S = \operatorname{Cov}(t)` and the diagonal
 variances D of the noise,
 
@@ -17,7 +17,7 @@ without noise:
 Without noise these are the equations of maximum likelihood: the margins of the interactions match. The search itself
 adds up the numbers one by one, with the weights W of 1 over :math:`E_i + D_i`, E being the sums of squares of what
 the records add to a number: m for counts. Within a table of counts :math:`Λ = \operatorname{diag}(m) - m m' / N`, so
-W lacks the second term alone. What it lacks enters by a shift of the numbers, renewed with the weights,
+W lacks only the second term. That term enters by a shift of the numbers, which is renewed with the weights,
 
 .. math:: y + W^{-1} V^{-1} (y - m) - (y - m),
 
@@ -36,7 +36,7 @@ are normal with ε. Given y and β they have the mean :math:`N p_q + K (y - m)` 
 .. math:: \hat n_q = N p_q + r δ + K (y - m - J δ), \qquad
           \operatorname{Var} n_q = Λ_{qq} - K Λ_{aq} + (r - K J) P^{-1} (r - K J)' .
 
-A measured cell with little noise so has the number that was released, whatever the model omits. The numbers lie
+So a measured cell with little noise has the number that was released, whatever the model omits. The numbers lie
 between N times the least and the greatest answer of one record, and the normal distribution is cut off there.
 """
 

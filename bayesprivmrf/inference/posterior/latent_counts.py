@@ -163,10 +163,9 @@ class LatentCounts(NamedSettings):
             people, and all waves share the model. The result then has the variable ``"wave"``, with the states 1,
             2, ..., and ``interval([..., "wave"], of="records")`` counts the people of each wave.
         model
-            The model to fit, if it is another than the releases declare: a list of cliques, a pgmpy network, or a
-            `ModelSpecification`. Its cliques may be fewer, more or other than the measured tables
-            (`bayesprivmrf.inference.given_model`). A model that omits interactions of a measured table has the
-            log-linear prior and whole records.
+            Model to fit: a list of cliques, a pgmpy network, or a `ModelSpecification`. Its cliques may differ from
+            the measured tables (`bayesprivmrf.inference.given_model`). A model that omits interactions of a measured
+            table has the log-linear prior and whole records. None fits the model that the releases declare.
         rng
             Seed or generator. Equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
             them. With None a seed is drawn. ``stats["seed"]`` is the seed that reproduces this posterior, or

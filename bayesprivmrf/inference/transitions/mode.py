@@ -153,7 +153,7 @@ class _Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _WeightedAnswers:
-    """Generalized least squares with V held at a point."""
+    """Generalized least squares with V of one point."""
 
     answers: _Answers
     point: FloatArray
@@ -164,7 +164,7 @@ class _WeightedAnswers:
         return False
 
     def descended(self, _turn: Turn) -> Descent:
-        """Return the minimum with V held."""
+        """Return the minimum while V is fixed."""
         is_free = self.answers.is_free
         try:
             whiten = self.answers.sums.whitening(self.point)

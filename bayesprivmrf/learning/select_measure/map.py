@@ -1,4 +1,4 @@
-"""The learning map of `SelectMeasure` with a degree, which a release holds as public settings.
+"""The learning map of `SelectMeasure` with a degree, which a release stores as public settings.
 
 `learn` chooses and measures pairs (`bayesprivmrf.mechanisms.select_measure.one_choice`), and `fit` turns the noisy
 numbers into couplings (`bayesprivmrf.learning.select_measure.couplings`). The mechanism runs both on records; anybody

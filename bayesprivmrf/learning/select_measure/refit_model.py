@@ -60,7 +60,7 @@ class WayOfFitting:
 
     @classmethod
     def of(cls, details: Mapping[str, Any]) -> Self:
-        """Return what the details of a release say, as files hold them."""
+        """Return the way of fitting that the details of a release describe, as files store them."""
         return cls(
             is_reweighted=details.get("penalty") is not None,
             is_exact=details.get("inference") == "exact",

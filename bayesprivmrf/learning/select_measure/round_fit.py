@@ -243,11 +243,11 @@ class _Nearest:
     point
         The nearest point, shape (d,); the start of the search to begin with.
     iterations
-        The most of the search.
+        Largest number of iterations of the search.
     enough
         Distance at which the search ends; in its second half a quarter will do.
     distance, steps
-        Distance of the nearest point, and the number of steps so far; at the end, of evaluations.
+        Distance of the nearest point, and the number of steps so far; at the end, the number of evaluations.
     """
 
     off: Callable[[FloatArray], float]
@@ -268,10 +268,10 @@ class _Nearest:
         return now <= (max(self.enough, CONVERGED) if is_late else self.enough)
 
     def ended(self, found: Optimum) -> Status:
-        """Take the end of a search into account, and return how it ended."""
+        """Record the end of a search, and return its status."""
         self.steps = found.evaluations
         now = self.off(found.gradient)
-        if not self.distance < now:  # an end that is not a number is told
+        if not self.distance < now:  # also if `now` is NaN, which then means divergence
             self.distance = now
             self.point = found.point
         if found.status is Status.DIVERGED or not math.isfinite(self.distance):

@@ -1,8 +1,8 @@
 """Private Frank-Wolfe on records: measure single variables, search all regressions, and refit the fields.
 
-`run` is what a release runs. The regressions and their sums over rows are those of
+A release calls `run`. The regressions and their sums over rows are those of
 `bayesprivmrf.learning.frank_wolfe.node_regressions`, which explains the search; a choice of atoms is that of
-`frank_wolfe.choices`. A learning map (`bayesprivmrf.learning.frank_wolfe.by_regressions`) holds the public settings,
+`frank_wolfe.choices`. A learning map (`bayesprivmrf.learning.frank_wolfe.by_regressions`) has the public settings,
 and turns the coefficients into a model.
 """
 
@@ -116,7 +116,7 @@ def run_on_rows(
     total: float | None,
     source: NoiseSource,
 ) -> FrankWolfeFit:
-    """Return what `run` returns for rows that were drawn from a model, for a replicate of a release.
+    """Run the search on rows that were drawn from a model, for a replicate of a release.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
-`AdaptiveRounds` is the plan, and `steps_of` its run, from top to bottom; `select_measure.run` has what a run has in
-hand. Every step uses the records, which are in
+`AdaptiveRounds` is the plan, and `steps_of` its run, from top to bottom; `select_measure.run` has the state of a
+run. Every step uses the records, which are in
 `select_measure.exact_tables`, and earlier released numbers. A `PrivacyFilter` is charged before each step. So neither
 the choices nor the number of rounds, which depend on the answers, can spend more than the total (proof:
 `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises an error beyond it.

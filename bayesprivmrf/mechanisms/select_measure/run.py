@@ -98,9 +98,9 @@ class Run:
     source
         Source of all noise.
     budget
-        What is left to spend; charged before each step.
+        Budget that is left; charged before each step.
     drawn
-        What was released so far.
+        Tables released so far.
     total
         Number of records where it is public, else ``None``.
     """

@@ -83,9 +83,8 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The exact graph is released if a noisy distance shows that no few records could change it.
-    `bayesprivmrf.mechanisms.structure.dependence_graph` has the proof and the tree, and
-    `bayesprivmrf.mechanisms.structure.dependence_graph` the graph, each with its distance. Declared cliques are not
-    used.
+    `bayesprivmrf.mechanisms.structure.dependence_graph` has the proof, and the tree and the graph with their
+    distances. Declared cliques are not used.
 
     Parameters
     ----------

@@ -264,7 +264,7 @@ class Draws:
         return tables.reshape(self.shape[0], -1, *tables.shape[1:])
 
     def _joint_apart(self, query: tuple[int, ...], given: Condition) -> FloatArray:
-        """Return joint marginals of variables that no clique holds, shape (kept draws, K_v for v in query).
+        """Return joint marginals of variables that share no clique, shape (kept draws, K_v for v in query).
 
         All thinned draws are eliminated together (`bayesprivmrf.marginals.joint`): from the marginals of the cliques
         between the asked variables where the model is decomposable, from the potentials of all cliques elsewhere.
@@ -281,7 +281,7 @@ class Draws:
         remedy = (
             "ask for fewer variables at a time, or condition on states of some of them with `given`"
         )
-        plan.require_memory(f"joint tables of {names!r}, which no clique holds", remedy)
+        plan.require_memory(f"joint tables of {names!r}, whose variables share no clique,", remedy)
         pairs = [(chain, draw) for chain in range(self.shape[0]) for draw in kept]
         part = plan.part(len(pairs))
         found = []

@@ -1,4 +1,4 @@
-r"""Posterior predictive check of released tables, which allows for their noise. It answers two questions about each.
+r"""Posterior predictive check of released tables, which allows for their noise. It asks two questions of each table.
 
 *Is the table as far from its latent counts as its noise explains?* The discrepancy is
 :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of

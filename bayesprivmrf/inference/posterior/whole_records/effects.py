@@ -1,9 +1,9 @@
 r"""Engine of whole records with normal effects, and the arrays that moves of the potentials read.
 
-The posterior is that of `relaxed.log_linear`, without its relaxation. Records of any log-linear model are moved like
-those of a decomposable one, along the junction forest of the bags of a triangulation. Given the potentials,
-:math:`p_β(x) = \prod_B p_β(x_B \mid x_S)`: the table of each bag is divided into rows, one for each state of its
-separator, and the rows are given instead of integrated out.
+The posterior is that of `relaxed_counts.log_linear`, without its relaxation. Records of any log-linear model are
+moved like those of a decomposable one, along the junction forest of the bags of a triangulation. Given the
+potentials, :math:`p_β(x) = \prod_B p_β(x_B \mid x_S)`: the table of each bag is divided into rows, one for each state
+of its separator, and the rows are given instead of integrated out.
 
 An effect of areas with levels is a sum of one normal part for each level. In the coordinates of
 `bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with its own scale, and

@@ -161,8 +161,9 @@ class RecordEngine(ABC):
         if not self.evidence.needs_whole_records:
             return None
         return (
-            "this posterior has no PyMC model: PyMC relaxes the counts, and exact, bounded or tabled counts cannot "
-            "be relaxed. Read its draws in `tree`, or fit a release without bounds and exact numbers."
+            "this posterior has no PyMC model: PyMC relaxes the counts, which is impossible for exact or bounded "
+            "counts, sums of draws and rules that depend on the count. Read its draws in `tree`, or fit a release "
+            "with other noise."
         )
 
     @property

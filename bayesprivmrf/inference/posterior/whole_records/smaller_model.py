@@ -1,9 +1,9 @@
 r"""PyMC model of a posterior whose model omits interactions of measured tables, with relaxed counts.
 
-Relaxed counts of `RelaxedCounts` are functions of the model's own statistics, and here the measured tables tell more.
-So the tables themselves are relaxed: along the junction forest of the bags, each row r of a table divides its total
-:math:`n_r` among its cells, :math:`n_c = n_r s_c`, with shares s on a simplex. Given the effects β, the records have
-the tables n with the probability
+Relaxed counts of `RelaxedCounts` are functions of the model's own statistics, and here the measured tables have more
+information. So the tables themselves are relaxed: along the junction forest of the bags, each row r of a table
+divides its total :math:`n_r` among its cells, :math:`n_c = n_r s_c`, with shares s on a simplex. Given the effects β,
+the records have the tables n with the probability
 
 .. math:: \log p(n \mid β) = \sum_r \log Γ(n_r + 1) - \sum_c \log Γ(n_c + 1) + β' t(n) - N A(β),
 
