@@ -507,9 +507,18 @@ def test_bounds_are_summed_over_what_is_left_out():
 
 
 def test_left_out_variables_without_a_sum_are_refused():
-    release, _ = left_out_release(noise.DiscreteGaussian(0.7), 0.7)
+    # sixty midpoints of bounds on noisy counts, which estimate nothing
+    many = {"a": [0, 1], "c": list(range(60))}
+    law = noise.Within(4.5, noise.DiscreteLaplace(2.0))
+    release = bpm.NoisyStatistics.from_measurements(
+        bpm.declare(many, [("a", "c")]),
+        [
+            bpm.Measurement(q.table("a"), [30, 25], noise.NoNoise()),
+            bpm.Measurement(q.table("a", "c"), np.full(120, 4.5), law),
+        ],
+    )
     with pytest.raises(ModelError, match="add 'c' to `model`"):
-        bpm.NoiseAwareMAP().fit(release, model=[("a", "b")])
+        gather(release, takes_bounds=True, model=[("a",)])
     states = {"a": [0, 1], "b": [0, 1, 2]}
     network = bpm.declare(states, [("a", "b")])
     measured = [
