@@ -94,8 +94,13 @@ class EMPath:
         if self.basis is None:
             return None
         if model.interactions is not None and not model.believed.is_restricted:
-            # β are the cells of the interactions' tables
-            return family.of_interactions
+
+            def of_cells(potentials: FloatArray) -> FloatArray:
+                # β are the cells of the interactions' tables; those that cannot occur have no effect
+                found = family.of_interactions(potentials)
+                return np.where(np.isfinite(found), found, 0.0)
+
+            return of_cells
         inverse = np.linalg.pinv(self.basis.toarray())
         inside = np.isfinite(family.base)
 

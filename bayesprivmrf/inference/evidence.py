@@ -23,6 +23,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import minimum_norm_potentials
@@ -41,6 +42,8 @@ WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
 # Number of fits before the last one that give the mean counts for the variances of rules. Arbitrary: the second fit
 # moves means by much less than their errors.
 _FITS = 2
+# Error of the marginals by which the potentials of interactions are found; below all that is shown
+_MATCHED = 1e-10
 
 type Population = Literal["one", "waves"]
 type Inference = Literal["exact", "loopy"]
@@ -115,13 +118,25 @@ class LogLinearFamily:
     def of_interactions(self, potentials: FloatArray) -> FloatArray:
         """Return the potentials of the interactions that give the distribution of potentials of the cliques, nats.
 
-        The result has the smallest norm, and the shape (size of `ModelSpecification.believed`). If the cliques are
-        the interactions, the given potentials are returned.
+        They are of smallest norm, shape (size of `ModelSpecification.believed`); the given ones, if the cliques are
+        the interactions. With structural zeros, effects are not read off the possible cells of a table. The
+        distribution is then found by the marginals of its interactions, which determine it.
         """
         own = self.model.believed
         if own is self.model:
             return potentials
-        found = family_of(own).potentials(self.coordinates(potentials))
+        family = family_of(own)
+        found = family.potentials(self.coordinates(potentials))
+        if self.supported is not None:
+            marginals = self.engine("exact").marginals(potentials)[1]
+            found, _, _ = match_marginals(
+                family.engine("exact"),
+                family.base,
+                self.model.on_interactions(marginals),
+                tolerance=_MATCHED,
+                start=found if family.basis is None else None,
+                basis=family.basis,
+            )
         return minimum_norm_potentials(own.cardinalities, own.scopes, found)
 
     def on_cliques(self, potentials: FloatArray) -> FloatArray:

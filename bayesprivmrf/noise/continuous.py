@@ -166,10 +166,22 @@ class Within(NoiseDistribution):
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
 
     def summed(self, count: int) -> NoiseDistribution:
-        """Return the bounds of a sum of counts that lie within such bounds: their half widths add up."""
+        """Return the bounds of a sum of counts that lie within such bounds: their half widths add up.
+
+        Raises
+        ------
+        ArgumentError
+            The counts had noise before they were bounded. Bounds on sums of noisy counts then hold, but the noise
+            of a sum is that of several draws, which this class does not have. A normal distribution would be wrong
+            for any number of counts, because a midpoint is no estimate of its count.
+        """
         count = whole_number("count", count, 1)
-        if count == 1 or self.base_scale > 0:
-            return super(Within, self).summed(count)
+        if count == 1:
+            return self
+        must = "be of counts without noise"
+        remedy = "measure the sum itself, or keep the variable in the model"
+        what = f"the sum of {count} counts within bounds"
+        require(self.base_scale == 0, what, must, f"{self.base!r} noise", remedy)
         return Within(count * self.half_width)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:

@@ -200,7 +200,8 @@ class Likelihood(ABC):
         """
         counts = np.asarray(counts, dtype=float)
         slope = self.mean_given(counts + 1) - self.mean_given(counts)
-        with np.errstate(divide="ignore"):
+        # where the mean stands still the variance is infinite, or NaN if the number is certain: releases refuse both
+        with np.errstate(divide="ignore", invalid="ignore"):
             variance = self.variance_given(counts) / np.square(slope)
         return np.maximum(variance, LEAST_VARIANCE)
 

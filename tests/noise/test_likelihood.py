@@ -63,6 +63,32 @@ class Thinned(Likelihood):
         return lowest, np.where(lowest >= 0, np.inf, -np.inf)
 
 
+@dataclass(frozen=True)
+class Capped(Likelihood):
+    """A count, published as the largest number where it is above it: its mean stands still from there on."""
+
+    largest: int
+
+    name: ClassVar[str] = "test-capped"
+
+    def log_probability(self, published, counts):
+        with np.errstate(divide="ignore"):
+            return np.log(np.equal(np.minimum(counts, self.largest), published).astype(float))
+
+    def draw_given(self, counts, rng):
+        return np.minimum(counts, self.largest)
+
+    def mean_given(self, counts):
+        return np.minimum(np.asarray(counts, dtype=float), self.largest)
+
+    def variance_given(self, counts):
+        return np.zeros(np.shape(counts))
+
+    def allowed(self, published):
+        lowest = np.asarray(published, dtype=float)
+        return lowest, np.where(lowest < self.largest, lowest, np.inf)
+
+
 RULE = Thinned(0.9)
 NETWORK = bpm.declare(
     states={"a": ["x", "y"], "b": ["p", "q", "r"], "c": ["u", "v"]},
@@ -170,6 +196,12 @@ def test_a_release_is_saved_and_read_by_the_name_of_its_rule(tmp_path):
 def test_a_number_that_no_count_allows_is_refused_at_the_border(values, message):
     with pytest.raises(ModelError, match=message):
         bpm.Measurement(q.table("a"), values, RULE)
+
+
+def test_a_rule_whose_mean_stands_still_is_refused_without_a_warning():
+    """Its estimate has the variance 0 / 0, of which NumPy would warn beside the error."""
+    with pytest.raises(ModelError, match="a mean that increases with the count"):
+        bpm.Measurement(q.table("a"), [3, 10], Capped(10))
 
 
 def test_a_rule_of_counts_is_refused_of_other_answers():

@@ -97,3 +97,13 @@ def test_bad_bounds_are_refused(make, message):
 def test_equal_bounds_are_an_exact_number_or_a_noisy_one():
     assert Within.between(7, 7) == (7.0, NoNoise())
     assert Within.between(7, 7, DiscreteLaplace(2.0)) == (7.0, DiscreteLaplace(2.0))
+
+
+@pytest.mark.parametrize("count", [2, 50, 1000])
+def test_a_sum_of_bounded_counts_with_noise_is_refused_however_many_they_are(count):
+    """Its midpoint is far from the sum: of empty cells within 0 to 9 it is 4.5 records a cell too large."""
+    law = Within(4.5, DiscreteLaplace(2.0))
+    with pytest.raises(ArgumentError, match="be of counts without noise"):
+        law.summed(count)
+    assert law.summed(1) == law
+    assert Within(4.5).summed(count) == Within(4.5 * count)

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
-# Effects up to which the rank of the measurements is found under a model that was given to `fit`: a few seconds
-_LARGEST_RANK = 1500
 # Standard deviation of the effects of a point of general position, nats; arbitrary
 _GENERAL = 0.5
 # Share of a derivative along unseen directions that is no rounding error
@@ -41,7 +39,7 @@ _UNSEEN = 1e-5
 
 # Largest number of independent pairs that are listed; of more, only the number is stated
 _LISTED = 10
-# Largest number of effects and of answers for which the rank of the measurements is computed, in a second or so
+# Largest number of effects and of answers for which the rank of the measurements is computed: a few seconds at most
 _LARGEST_RANK = 1500
 
 
@@ -260,7 +258,6 @@ def _unseen_directions(evidence: Evidence) -> tuple[FloatArray, FloatArray] | No
     beta = np.random.default_rng(0).normal(0.0, _GENERAL, size)
     potentials = evidence.family.potentials(beta)
     _, _, product = evidence.engine("exact").linearize(potentials)
-    gram = np.zeros((size, size))
     changes = [product(row) for row in effects.potentials(np.eye(size))]
     moved = np.array([evidence.gathered(change)[evidence.possible] for change in changes])
     gram = moved @ moved.T
