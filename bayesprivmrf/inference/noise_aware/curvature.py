@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ForecastWarning, warn_caller
-from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts
+from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -62,13 +62,13 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
+from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     PATIENCE,
     SampledCurvature,
     product_seconds,
 )
-from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.smaller import (
     RecordsAsked,

@@ -54,8 +54,8 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Turn,
     iterate,
 )
+from bayesprivmrf.inference.mean_counts import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective, Settings
 from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.inference.projection import pseudo_marginals

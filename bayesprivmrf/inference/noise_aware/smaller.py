@@ -52,7 +52,7 @@ from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
-    from bayesprivmrf.inference.noise_aware.likelihood import (
+    from bayesprivmrf.inference.mean_counts import (
         Linearized,
         MeanCounts,
         NoiseLikelihood,
