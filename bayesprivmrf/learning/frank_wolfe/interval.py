@@ -48,7 +48,9 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
 
-FEWEST_STEPS, MOST_VARIABLES = 50, 50
+# Fewest steps of the search, and most variables, for which intervals follow from the expected path
+FEWEST_STEPS = 50
+MOST_VARIABLES = 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; all of them are used if at most 8,000 are distinct
 _REPLICATES = 8  # simulated releases that estimate the bias of the expected path
