@@ -82,9 +82,7 @@ class FittedLaw:
             too_few = self.error(variables, rho, math.exp(middle)) > error
             if too_few:
                 low = middle
-                high = high
             else:
-                low = low
                 high = middle
         return math.exp(high)
 
@@ -274,8 +272,6 @@ def rho_within(guarantee: PrivacyGuarantee) -> float | None:
         middle = (low + high) / 2
         if is_within(middle):
             low = middle
-            high = high
         else:
-            low = low
             high = middle
     return math.exp(low)

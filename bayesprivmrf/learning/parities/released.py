@@ -184,12 +184,8 @@ class ReleasedParities(Released):
         """
         if order is None:
             order = self.sets.order
-        else:
-            order = order
         order = whole_number("order", order, 1, self.sets.order)
-        if ridge is None:
-            ridge = None
-        else:
+        if ridge is not None:
             ridge = at_least("ridge", ridge, 0)
         if ridge is None and self.details.get("method") == "pmw":
             ridge = 0.0

@@ -249,13 +249,11 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     numbers = len(numbers_of_tables(most))
     left = plan.rho - alone
     for number, share in enumerate(ROUND_SHARES, start=1):
-        rho = min(share * (plan.rho - alone), left)
         if number == len(ROUND_SHARES):
             rho = left
-            left = 0.0
         else:
-            left = left - rho
-            rho = rho
+            rho = min(share * (plan.rho - alone), left)
+        left = left - rho
         for_counting, choosing, measuring = round_spending(rho)
         counting = counting_noise(plan, for_counting, numbers)
         scale = choice_scale(plan, choosing / most)
