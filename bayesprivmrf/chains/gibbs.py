@@ -34,7 +34,7 @@ _00, _01, _10, _11 = range(_PAIR_CELLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
+class GibbsDraws:
     """Records drawn by Gibbs sampling, with a diagnostic of the chains' mixing.
 
     Parameters
@@ -257,7 +257,7 @@ def gibbs_draws(
     *,
     burn_in: int = _BURN_IN,
     thin: int = _THIN,
-) -> Draws:
+) -> GibbsDraws:
     """Draw nearly independent records from a Markov random field by Gibbs sampling.
 
     The records come from at most 64 chains. Look at ``mixing.trusted`` before you use them: if it is False, the
@@ -296,6 +296,6 @@ def gibbs_draws(
     ]
     codes = np.concatenate(parts)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)
-    return Draws(
+    return GibbsDraws(
         codes=codes.transpose(0, 2, 1).reshape(-1, chains.cards.size)[:size], mixing=mixing
     )

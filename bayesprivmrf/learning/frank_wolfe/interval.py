@@ -24,8 +24,8 @@ Expectations are over records drawn from the model. Their labels are not used: t
 is known, so the gradient of the path is 0 at the model's own coefficients however few records are drawn.
 
 **Conditions.** The search must be close to its linear approximation. With few, long steps it is not, and a coupling
-of 0 is hardly ever chosen. The method therefore requires at least `FEWEST_STEPS` steps, also by the default for this
-budget and number of records; two states a variable, with single variables measured; and at most `MOST_VARIABLES`
+of 0 is hardly ever chosen. The method therefore requires at least `_FEWEST_STEPS` steps, also by the default for this
+budget and number of records; two states a variable, with single variables measured; and at most `_MOST_VARIABLES`
 variables, because the linear maps have a row for each pair. Newton's method must converge and explain the released
 couplings, which may fail where the width was much too small. Otherwise `couplings_interval` uses the calibrated
 method. docs/explanation/frank-wolfe.md reports the measured coverage.
@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
 
 # Fewest steps of the search, and most variables, for which intervals follow from the expected path
-FEWEST_STEPS = 50
-MOST_VARIABLES = 50
+_FEWEST_STEPS = 50
+_MOST_VARIABLES = 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; all of them are used if at most 8,000 are distinct
 _REPLICATES = 8  # simulated releases that estimate the bias of the expected path
@@ -89,10 +89,10 @@ def limits(
         or learned.total is None
     ):
         return None
-    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
+    if len(fitted.cardinalities) > _MOST_VARIABLES or not fitted.eligible.any():
         return None
     by_default = replace(fitted, steps=None)
-    if min(fitted.steps_for(total), by_default.steps_for(total)) < FEWEST_STEPS:
+    if min(fitted.steps_for(total), by_default.steps_for(total)) < _FEWEST_STEPS:
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()

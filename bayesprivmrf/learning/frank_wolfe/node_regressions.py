@@ -35,9 +35,11 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 type _Four = tuple[Any, Any, Any, Any]
 
 # Steps in a residual of 1
-UNIT = 4096
+RESIDUAL_UNIT = 4096
 
-_BLOCK = 4000  # records in a block: residuals of at most UNIT + 90 then sum to less than 2^24
+_BLOCK = (
+    4000  # records in a block: residuals of at most RESIDUAL_UNIT + 90 then sum to less than 2^24
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -180,7 +182,7 @@ class NodeRegressions(ABC):
         return of_records, (self._groups, self._steps, self.table, self.shift)
 
     def sums(self) -> IntArray:
-        """Return the negative gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        """Return the negative gradient, summed over records, times `RESIDUAL_UNIT`: shape (regressions, columns)."""
         blocks = range(0, len(self.margins), _BLOCK)
         work = self.margins.size * self.coefficients.shape[1]
         # with fewer products, starting the threads takes longer than the work
@@ -275,7 +277,7 @@ class LogisticRegressions(NodeRegressions):
 
     def _table(self) -> np.ndarray:
         r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, nondecreasing."""
-        table = np.rint(UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
+        table = np.rint(RESIDUAL_UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
         return np.maximum.accumulate(table).astype(np.int32)
 
     @property

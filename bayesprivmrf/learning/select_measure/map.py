@@ -17,7 +17,10 @@ import numpy as np
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
-from bayesprivmrf.learning.select_measure.couplings_interval import Limits, linearised_limits
+from bayesprivmrf.learning.select_measure.couplings_interval import (
+    CouplingLimits,
+    linearised_limits,
+)
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.learning.select_measure.refit_model import Noise
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -90,7 +93,7 @@ class CouplingsByMeasurement(SavedMap):
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> Limits:
+    ) -> CouplingLimits:
         """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
         Parameters
