@@ -205,7 +205,8 @@ def records_needed(
         else:
             answer = _by_law(law, variables, rho, goal, size, width)
             if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-                answer["says"] += "; measured for replace-one, whose noise is larger"
+                larger = "measured for replace-one, whose noise is larger"
+                answer["says"] = f"{answer['says']}; {larger}"
             rows.append(row | answer)
     return pd.DataFrame(
         rows, columns=["kind", "records", "low", "high", "constant", "source", "says"]
@@ -214,7 +215,7 @@ def records_needed(
 
 def _by_law(
     law: FittedLaw, variables: int, rho: float, goal: Goal, size: float, width: float
-) -> dict[str, Any]:
+) -> dict[str, float | str]:
     """Return the number of records by one law, and the inputs outside the fitted ranges in words."""
     error = law.largest_error(goal, size)
     records = law.records_for(variables, rho, error)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
@@ -176,7 +177,7 @@ class PairwiseByRegressions(ByRegressions):
         kept = {pair: block.ravel() for pair, block in blocks.items() if block.any()}
         return Fixed(tuple(kept), np.concatenate([np.zeros(0), *kept.values()]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the settings as JSON values."""
         pairs = np.argwhere(np.triu(self.eligible)).tolist()
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)

@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.monomials import (
@@ -250,7 +251,7 @@ class ReleasedParities(Released):
             ("privacy", self.privacy_statement()),
         ]
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             **sets_content(self.sets, self.details),
             "law": None if self.law is None else self.law.as_dict(),

@@ -42,10 +42,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.fit import (
     PRIOR_DEVIATION,
     PairFit,
@@ -288,7 +288,7 @@ def fit_merged(
     )
 
 
-def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
+def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Json]:
     """Return public numbers about a release."""
     return {
         "status": fitted.fit.status.value,

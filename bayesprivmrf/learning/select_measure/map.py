@@ -10,10 +10,11 @@ who has the release can run them on rows drawn from the released model. `learned
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
@@ -49,7 +50,7 @@ class CouplingsByMeasurement(SavedMap):
 
     kind = "couplings-by-measurement"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
         if self.total_noise is None:
             noise = None
