@@ -254,9 +254,6 @@ def gibbs_draws(
     potentials: FloatArray,
     size: int,
     generator: np.random.Generator,
-    *,
-    burn_in: int = _BURN_IN,
-    thin: int = _THIN,
 ) -> GibbsDraws:
     """Draw nearly independent records from a Markov random field by Gibbs sampling.
 
@@ -275,10 +272,6 @@ def gibbs_draws(
         Number of records.
     generator
         Generator that draws the records.
-    burn_in
-        Number of sweeps before the first draw of a chain.
-    thin
-        Number of sweeps from each draw of a chain to the next.
 
     Examples
     --------
@@ -287,11 +280,11 @@ def gibbs_draws(
     ((200, 2), True)
     """
     chains = Chains(cardinalities, scopes, generator, chains=min(max(size, _FEWEST), _CHAINS))
-    chains.advance(potentials, 1, max(burn_in, 1))
+    chains.advance(potentials, 1, _BURN_IN)
     draws = max(-(-size // chains.codes.shape[1]), _FEWEST)
     step = max(_CODES // chains.codes.size, 1)
     parts = [
-        chains.advance(potentials, min(step, draws - start), thin)
+        chains.advance(potentials, min(step, draws - start), _THIN)
         for start in range(0, draws, step)
     ]
     codes = np.concatenate(parts)

@@ -76,10 +76,27 @@ class EStep:
     evaluations: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EStepProblem:
+    """The E-step at one point.
+
+    Parameters
+    ----------
+    evidence
+        Noisy numbers.
+    engine
+        An engine of the model's cliques.
+    potentials
+        θ of their cells, minus infinity at impossible ones, shape (model size,).
+    """
+
+    evidence: Evidence
+    engine: MarginalEngine
+    potentials: FloatArray
+
+
 def dual_e_step(
-    evidence: Evidence,
-    engine: MarginalEngine,
-    potentials: FloatArray,
+    problem: EStepProblem,
     *,
     steps: float = 1.0,
     start: FloatArray | None = None,
@@ -90,8 +107,8 @@ def dual_e_step(
 
     Parameters
     ----------
-    evidence, engine, potentials
-        Noisy numbers; an engine of the model's cliques; θ of their cells, minus infinity at impossible ones.
+    problem
+        Noisy numbers, engine and θ.
     steps
         Take the log density of the noise this many times: about that many EM steps in one.
     start
@@ -102,6 +119,9 @@ def dual_e_step(
     iterations
         The most L-BFGS iterations.
     """
+    evidence = problem.evidence
+    engine = problem.engine
+    potentials = problem.potentials
     free = evidence.possible
     total = evidence.total
     kernels = evidence.kernels[free]
@@ -156,9 +176,7 @@ def dual_e_step(
 
 
 def nonlinear_belief_propagation(
-    evidence: Evidence,
-    engine: MarginalEngine,
-    potentials: FloatArray,
+    problem: EStepProblem,
     *,
     damping: float | None,
     is_smoothed: bool,
@@ -173,6 +191,8 @@ def nonlinear_belief_propagation(
 
     Parameters
     ----------
+    problem
+        Noisy numbers, engine and θ.
     damping
         α in (0, 1], or None for :math:`α_t = 2 / (t + 2)`.
     is_smoothed
@@ -183,6 +203,9 @@ def nonlinear_belief_propagation(
     start
         The first n over N, shape (size,).
     """
+    evidence = problem.evidence
+    engine = problem.engine
+    potentials = problem.potentials
     free = evidence.possible
     total = evidence.total
     counts = total * start

@@ -239,7 +239,8 @@ class PaperPairs(PaperRegressions):
     def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         """Return the regressions at their start."""
         design = IndicatorDesign.of(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, *self._pairs.T)
+        nodes, *outcomes = self._pairs.T
+        return LogisticRegressions(design, codes, counts, self.radius, nodes, tuple(outcomes))
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))

@@ -40,7 +40,7 @@ def pairs(codes: np.ndarray, radius: float = 2.6, counts=None) -> frank_wolfe.Lo
         [(i, a, b) for i, k in enumerate(STATES) for a in range(k) for b in range(a)]
     ).T
     return frank_wolfe.LogisticRegressions(
-        frank_wolfe.Design.with_constant(codes, STATES), codes, counts, radius, node, one, other
+        frank_wolfe.Design.with_constant(codes, STATES), codes, counts, radius, node, (one, other)
     )
 
 

@@ -40,7 +40,7 @@ import numpy as np
 
 from bayesprivmrf.learning.calibrated import distinct_rows, replicates_of
 from bayesprivmrf.learning.frank_wolfe.by_regressions import fit_fields, singles_plan
-from bayesprivmrf.learning.frank_wolfe.expected_path import curved_limits, expected_path
+from bayesprivmrf.learning.frank_wolfe.expected_path import Walk, curved_limits, expected_path
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -118,11 +118,7 @@ class _Linearised:
         self.plan = singles_plan(fitted.cardinalities, fitted.singles)
         self.sums = np.asarray(learned.statistics.measurements[0].values, dtype=np.int64)
         steps = fitted.steps_for(learned.total)
-        self.search: dict[str, Any] = {
-            "radius": fitted.radius,
-            "steps": steps,
-            "multiple": fitted.multiple(steps),
-        }
+        self.search = Walk(radius=fitted.radius, steps=steps, multiple=fitted.multiple(steps))
         p = len(self.sums)
         rows, columns = np.triu_indices(p, 1)
         kept = fitted.eligible[rows, columns]
@@ -168,7 +164,7 @@ class _Linearised:
         )
         self.features = np.column_stack([self.spins, np.ones(len(self.spins))])
         self.truth = 2 * np.column_stack([A, h])
-        self.path = expected_path(self.features, self.weights, self.truth, self.mask, **self.search)
+        self.path = expected_path(self.features, self.weights, self.truth, self.mask, self.search)
         share = self.weights / self.total
         centred = self.spins - share @ self.spins
         self.spread = (centred * share[:, None]).T @ centred

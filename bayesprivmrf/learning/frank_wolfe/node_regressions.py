@@ -249,8 +249,9 @@ class LogisticRegressions(NodeRegressions):
         See `NodeRegressions`.
     nodes
         Column of `labels` that is the dependent variable of each regression, shape (regressions,).
-    positive, negative
-        Codes of y = +1 and y = -1, by default 1 and 0; records with other codes are not in the regression.
+    state_pair
+        Codes of y = +1 and of y = -1, each of shape (regressions,), by default 1 and 0; records with other codes are
+        not in the regression.
     """
 
     def __init__(
@@ -260,20 +261,13 @@ class LogisticRegressions(NodeRegressions):
         counts: IntArray,
         radius: float,
         nodes: np.ndarray,
-        positive: np.ndarray | None = None,
-        negative: np.ndarray | None = None,
+        state_pair: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         super().__init__(design, labels, counts, len(nodes), radius)
         self._nodes = self.owners = np.asarray(nodes, dtype=np.int64)
-        size = len(nodes)
-        if positive is None:
-            self._positive = np.ones(size, np.int64)
-        else:
-            self._positive = np.asarray(positive, np.int64)
-        if negative is None:
-            self._negative = np.zeros(size, np.int64)
-        else:
-            self._negative = np.asarray(negative, np.int64)
+        if state_pair is None:
+            state_pair = (np.ones(len(nodes)), np.zeros(len(nodes)))
+        self._positive, self._negative = (np.asarray(each, np.int64) for each in state_pair)
 
     def _table(self) -> np.ndarray:
         r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, nondecreasing."""

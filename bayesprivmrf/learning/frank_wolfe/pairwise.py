@@ -321,7 +321,7 @@ class PairwiseByPairs(PairwiseByRegressions):
         """Return one logistic regression for each pair of states of each node."""
         node, positive, negative = self._pairs.T
         design = Design.with_constant(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
+        return LogisticRegressions(design, codes, counts, self.radius, node, (positive, negative))
 
     def linearised(
         self, learned: Any, prob: float, total: float, generator: np.random.Generator
