@@ -101,6 +101,7 @@ def dual_e_step(
     steps: float = 1.0,
     start: FloatArray | None = None,
     slack: float = 0.0,
+    share: float = _TOLERANCE,
     iterations: int = 500,
 ) -> EStep:
     """Solve the E-step exactly through its dual.
@@ -114,8 +115,10 @@ def dual_e_step(
     start
         A guess of the tilt.
     slack
-        Error of a count that may be left, records, where it is larger than a hundredth of the noise: far from
+        Error of a count that may be left, records, where it is larger than `share` of the noise: far from
         the end of a path, more would be wasted.
+    share
+        Error of a count that may be left, as a share of the smallest standard deviation of the noise.
     iterations
         The most L-BFGS iterations.
     """
@@ -140,9 +143,9 @@ def dual_e_step(
         value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
         return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
-    tolerance = max(max(_TOLERANCE * evidence.least_deviation, slack) / total, 1e-9)
+    tolerance = max(max(share * evidence.least_deviation, slack) / total, 1e-9)
     # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
-    tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
+    tolerance = min(tolerance, share * float(reach.min(initial=np.inf)))
     if start is None:
         begin = np.zeros(int(free.sum()))
     else:
