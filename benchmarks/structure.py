@@ -29,7 +29,11 @@ from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
 from bayesprivmrf.mechanisms import StableStructure
-from bayesprivmrf.mechanisms.structure.dependence_graph import graphs_to_choose, stable_graph
+from bayesprivmrf.mechanisms.structure.dependence_graph import (
+    GraphSearch,
+    graphs_to_choose,
+    stable_graph,
+)
 
 PROMISE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 RUNS, SWEEPS = 10, 40
@@ -199,12 +203,13 @@ def gap(*couplings: str) -> None:
                 plan = mechanism._prepare(model)
                 cells, counts = np.unique(codes[:size], axis=0, return_counts=True)
                 records = (cells, counts, cards, mechanism.adjacency)
+                search = GraphSearch(given=2, most=10**6)
                 if name == "gap":
-                    clearness, graphs = graphs_to_choose(*records, given=2, order=2, most=10**6)
+                    clearness, graphs = graphs_to_choose(*records, search)
                     weights = np.exp((clearness - clearness.max()) / (plan.choice or 1.0))
                 else:
                     weights = np.ones(1)
-                    graphs = [stable_graph(*records, threshold=0.1, given=2, most=10**6)]
+                    graphs = [stable_graph(*records, threshold=0.1, search=search)]
                 for weight, (edges, distance) in zip(weights / weights.sum(), graphs, strict=True):
                     noise = np.arange(max(plan.needed - distance + 1, -200), 200)
                     out = min(float(np.exp(plan.law.log_density(noise)).sum()), 1.0)

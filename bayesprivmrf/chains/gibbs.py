@@ -34,7 +34,7 @@ _00, _01, _10, _11 = range(_PAIR_CELLS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
+class GibbsDraws:
     """Records drawn by Gibbs sampling, with a diagnostic of the chains' mixing.
 
     Parameters
@@ -254,10 +254,7 @@ def gibbs_draws(
     potentials: FloatArray,
     size: int,
     generator: np.random.Generator,
-    *,
-    burn_in: int = _BURN_IN,
-    thin: int = _THIN,
-) -> Draws:
+) -> GibbsDraws:
     """Draw nearly independent records from a Markov random field by Gibbs sampling.
 
     The records come from at most 64 chains. Look at ``mixing.trusted`` before you use them: if it is False, the
@@ -275,10 +272,6 @@ def gibbs_draws(
         Number of records.
     generator
         Generator that draws the records.
-    burn_in
-        Number of sweeps before the first draw of a chain.
-    thin
-        Number of sweeps from each draw of a chain to the next.
 
     Examples
     --------
@@ -287,15 +280,15 @@ def gibbs_draws(
     ((200, 2), True)
     """
     chains = Chains(cardinalities, scopes, generator, chains=min(max(size, _FEWEST), _CHAINS))
-    chains.advance(potentials, 1, max(burn_in, 1))
+    chains.advance(potentials, 1, _BURN_IN)
     draws = max(-(-size // chains.codes.shape[1]), _FEWEST)
     step = max(_CODES // chains.codes.size, 1)
     parts = [
-        chains.advance(potentials, min(step, draws - start), thin)
+        chains.advance(potentials, min(step, draws - start), _THIN)
         for start in range(0, draws, step)
     ]
     codes = np.concatenate(parts)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)
-    return Draws(
+    return GibbsDraws(
         codes=codes.transpose(0, 2, 1).reshape(-1, chains.cards.size)[:size], mixing=mixing
     )

@@ -48,7 +48,7 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.evaluation import compare
-from bayesprivmrf.files import write_whole
+from bayesprivmrf.files import Json, write_whole
 from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.inference.solution import uniform_solution
@@ -158,7 +158,7 @@ def evaluated(
     data: pd.DataFrame,
     seed: int,
     other: ModelSpecification | None = None,
-) -> tuple[pd.DataFrame, list[dict[str, Any]], list[int]]:
+) -> tuple[pd.DataFrame, list[dict[str, Json]], list[int]]:
     """Score the methods on a held-out quarter of the records.
 
     Parameters

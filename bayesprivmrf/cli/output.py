@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # rows of a table, or names of a list, that are printed of a learned model; the file has all
 SHOWN = 10
 # remark before the budget is spent
-NO_KERNEL = (
+NO_KERNEL_REMARK = (
     "This noise has no `kernel`; of this library's estimators only naive-mle can use it "
     "(`fit --method naive-mle`)."
 )

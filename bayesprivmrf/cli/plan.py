@@ -6,7 +6,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory, show
+from bayesprivmrf.cli.output import NO_KERNEL_REMARK, aligned, column, json_text, memory, show
 from bayesprivmrf.cli.release import chosen_mechanism
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         text = _table(preview, "clique")
         if "estimators" in preview.attrs:
             found["estimators"] = preview.attrs["estimators"]
-            text += f"\n\n{NO_KERNEL}"
+            text += f"\n\n{NO_KERNEL_REMARK}"
         if cost.largest_table < 10**15:
             cells = f"{cost.largest_table:,}"
         else:

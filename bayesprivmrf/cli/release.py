@@ -20,7 +20,7 @@ import numpy as np
 
 from bayesprivmrf.checks import nearest, require
 from bayesprivmrf.cli.output import (
-    NO_KERNEL,
+    NO_KERNEL_REMARK,
     SHOWN,
     aligned,
     claim_file,
@@ -119,7 +119,7 @@ def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
     with warnings.catch_warnings(action="ignore"):  # the release shows the warnings
         distributions = mechanism.noise_laws(model)
     if any(each.smooth is None for each in distributions):
-        remark(NO_KERNEL)
+        remark(NO_KERNEL_REMARK)
     for made in {type(each) for each in distributions}:
         require_listed(ENTRY_POINT_GROUP, made.name, made)
 

@@ -17,7 +17,9 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.interval_frame import joint_index
+from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.interval_frame import Mark, joint_index
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Condition, Domain, Given, Variable, conditions, require_fit
@@ -271,3 +273,10 @@ def weights_on_tables(bound: BoundQuery, scopes: Sequence[Sequence[int]]) -> Any
         )
         weights = weights + block @ placed
     return weights.tocsr()
+
+
+def asked_marks(evidence: Evidence, asked: Asked) -> list[Mark]:
+    """Return marks for the rows of the answer to a question, by the assumptions that they rest on."""
+    if asked.bound is not None:
+        return query_marks(evidence, asked.bound)
+    return variable_marks(evidence, [*asked.variables, *asked.given])

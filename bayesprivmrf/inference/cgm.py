@@ -25,7 +25,12 @@ from bayesprivmrf.checks import (
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
-from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
+from bayesprivmrf.inference.e_step import (
+    EStep,
+    EStepProblem,
+    dual_e_step,
+    nonlinear_belief_propagation,
+)
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
@@ -164,6 +169,7 @@ class EMPath:
         settings = self.settings
         evidence = self.evidence
         here = self.point
+        problem = EStepProblem(evidence, self.engine, here.potentials)
         if settings.e_step == "dual":
             expected = evidence.total * evidence.gathered(here.marginals)
             residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
@@ -172,9 +178,7 @@ class EMPath:
             else:
                 size = 0.0
             step = dual_e_step(
-                evidence,
-                self.engine,
-                here.potentials,
+                problem,
                 steps=ahead,
                 start=None if self.tilt is None else self.tilt * ahead,
                 slack=self.slack * size,
@@ -182,9 +186,7 @@ class EMPath:
             self.tilt = step.tilt / ahead
         else:
             step = nonlinear_belief_propagation(
-                evidence,
-                self.engine,
-                here.potentials,
+                problem,
                 damping=settings.damping,
                 is_smoothed=settings.is_smoothed,
                 iterations=settings.nlbp_iterations,

@@ -76,32 +76,55 @@ class EStep:
     evaluations: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EStepProblem:
+    """The E-step at one point.
+
+    Parameters
+    ----------
+    evidence
+        Noisy numbers.
+    engine
+        An engine of the model's cliques.
+    potentials
+        θ of their cells, minus infinity at impossible ones, shape (model size,).
+    """
+
+    evidence: Evidence
+    engine: MarginalEngine
+    potentials: FloatArray
+
+
 def dual_e_step(
-    evidence: Evidence,
-    engine: MarginalEngine,
-    potentials: FloatArray,
+    problem: EStepProblem,
     *,
     steps: float = 1.0,
     start: FloatArray | None = None,
     slack: float = 0.0,
+    share: float = _TOLERANCE,
     iterations: int = 500,
 ) -> EStep:
     """Solve the E-step exactly through its dual.
 
     Parameters
     ----------
-    evidence, engine, potentials
-        Noisy numbers; an engine of the model's cliques; θ of their cells, minus infinity at impossible ones.
+    problem
+        Noisy numbers, engine and θ.
     steps
         Take the log density of the noise this many times: about that many EM steps in one.
     start
         A guess of the tilt.
     slack
-        Error of a count that may be left, records, where it is larger than a hundredth of the noise: far from
+        Error of a count that may be left, records, where it is larger than `share` of the noise: far from
         the end of a path, more would be wasted.
+    share
+        Error of a count that may be left, as a share of the smallest standard deviation of the noise.
     iterations
         The most L-BFGS iterations.
     """
+    evidence = problem.evidence
+    engine = problem.engine
+    potentials = problem.potentials
     free = evidence.possible
     total = evidence.total
     kernels = evidence.kernels[free]
@@ -120,9 +143,9 @@ def dual_e_step(
         value = float(log_partition - wanted @ tilt + steps * pull.sum() / total)
         return value, evidence.gathered(marginals)[free] - wanted + pulled / total
 
-    tolerance = max(max(_TOLERANCE * evidence.least_deviation, slack) / total, 1e-9)
+    tolerance = max(max(share * evidence.least_deviation, slack) / total, 1e-9)
     # the projected gradient is never longer than the box is wide: a small box needs a smaller tolerance
-    tolerance = min(tolerance, _TOLERANCE * float(reach.min(initial=np.inf)))
+    tolerance = min(tolerance, share * float(reach.min(initial=np.inf)))
     if start is None:
         begin = np.zeros(int(free.sum()))
     else:
@@ -156,9 +179,7 @@ def dual_e_step(
 
 
 def nonlinear_belief_propagation(
-    evidence: Evidence,
-    engine: MarginalEngine,
-    potentials: FloatArray,
+    problem: EStepProblem,
     *,
     damping: float | None,
     is_smoothed: bool,
@@ -173,6 +194,8 @@ def nonlinear_belief_propagation(
 
     Parameters
     ----------
+    problem
+        Noisy numbers, engine and θ.
     damping
         α in (0, 1], or None for :math:`α_t = 2 / (t + 2)`.
     is_smoothed
@@ -183,6 +206,9 @@ def nonlinear_belief_propagation(
     start
         The first n over N, shape (size,).
     """
+    evidence = problem.evidence
+    engine = problem.engine
+    potentials = problem.potentials
     free = evidence.possible
     total = evidence.total
     counts = total * start

@@ -131,14 +131,11 @@ def interval_frame(
 
     rows = len(instance_of("index", index, pd.Index, "be a pandas Index"))
     instance_of("status", status, Status, "be a Status")
+    prefix = ""
     if truth("is_simulated", is_simulated):
         prefix = "simulated"
-    else:
-        prefix = ""
     if truth("is_unprotected", is_unprotected):
         prefix = "unprotected"
-    else:
-        prefix = prefix
     numbers = {"estimate": estimate, "lower": lower, "upper": upper}
     columns = {name: np.ravel(number_array(name, own)) for name, own in numbers.items()}
     for name, own in columns.items():

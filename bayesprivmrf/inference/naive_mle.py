@@ -249,9 +249,7 @@ class NaiveMLE(NamedSettings):
                 is_noisy or (is_exact and not specification.is_restricted)
             ):
                 potentials, is_feasible = honoured(evidence, engine, potentials)
-                if is_feasible:
-                    status = status
-                else:
+                if not is_feasible:
                     status = Status.DIVERGED
         stats = {**stats, "seconds": time.perf_counter() - begin}
         on_cliques = given.family.on_cliques(potentials)

@@ -31,10 +31,10 @@ type Means = Callable[[FloatArray], tuple[float, FloatArray]]
 """Log partition, and means of all effects, at some coordinates."""
 
 # A potential beyond this says that the likelihood has no finite maximum
-LARGEST_POTENTIAL = 1e4
+_LARGEST_POTENTIAL = 1e4
 
 # Steps, and gradients, that are kept outside a box
-MEMORY = 40
+UPDATES_KEPT = 40
 
 # Largest number of damped Gauss-Newton steps; searches that settle take 5 to 30
 _DAMPED_STEPS = 60
@@ -98,7 +98,7 @@ def minimize(
 
     if memory is None:
         # with bounds, an iteration costs the square of the memory
-        memory = MEMORY if bounds is None else 10
+        memory = UPDATES_KEPT if bounds is None else 10
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     last = np.zeros(0)
 
@@ -239,7 +239,7 @@ def match_marginals(
     sizes, signed = (each @ np.ones(int(free.sum())) for each in (abs(columns), columns))
     counted = (sizes > 0) & (sizes == signed)
     has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
-    is_lost = has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL
+    is_lost = has_no_maximum or np.abs(optimum.point).max(initial=0.0) > _LARGEST_POTENTIAL
     if is_lost:
         status = Status.DIVERGED
     else:

@@ -8,7 +8,7 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 
 # entry points by which other packages register estimators
-ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
+_ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
 # the library's estimators, by the names of the command line
 _OWN = {
     # one a line, so that a new one is one line more
@@ -26,7 +26,7 @@ def estimator_names() -> tuple[str, ...]:
     ``name = "package.module:EstimatorClass"``.
     """
     return tuple(
-        dict.fromkeys([*_OWN, *sorted(point.name for point in installed(ENTRY_POINT_GROUP))])
+        dict.fromkeys([*_OWN, *sorted(point.name for point in installed(_ENTRY_POINT_GROUP))])
     )
 
 
@@ -41,7 +41,7 @@ def estimator(name: str) -> Any:
         What a package brings has no `fit`, or two packages bring one of this name.
     """
     found = []
-    for point in installed(ENTRY_POINT_GROUP):
+    for point in installed(_ENTRY_POINT_GROUP):
         try:
             found += [point.load()] if point.name == name else []
         except Exception as error:

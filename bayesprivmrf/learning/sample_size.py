@@ -82,9 +82,7 @@ class FittedLaw:
             too_few = self.error(variables, rho, math.exp(middle)) > error
             if too_few:
                 low = middle
-                high = high
             else:
-                low = low
                 high = middle
         return math.exp(high)
 
@@ -207,7 +205,8 @@ def records_needed(
         else:
             answer = _by_law(law, variables, rho, goal, size, width)
             if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-                answer["says"] += "; measured for replace-one, whose noise is larger"
+                larger = "measured for replace-one, whose noise is larger"
+                answer["says"] = f"{answer['says']}; {larger}"
             rows.append(row | answer)
     return pd.DataFrame(
         rows, columns=["kind", "records", "low", "high", "constant", "source", "says"]
@@ -216,7 +215,7 @@ def records_needed(
 
 def _by_law(
     law: FittedLaw, variables: int, rho: float, goal: Goal, size: float, width: float
-) -> dict[str, Any]:
+) -> dict[str, float | str]:
     """Return the number of records by one law, and the inputs outside the fitted ranges in words."""
     error = law.largest_error(goal, size)
     records = law.records_for(variables, rho, error)
@@ -274,8 +273,6 @@ def rho_within(guarantee: PrivacyGuarantee) -> float | None:
         middle = (low + high) / 2
         if is_within(middle):
             low = middle
-            high = high
         else:
-            low = low
             high = middle
     return math.exp(low)

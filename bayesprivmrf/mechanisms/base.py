@@ -28,6 +28,7 @@ from bayesprivmrf.errors import (
     PrivacyError,
     warn_caller,
 )
+from bayesprivmrf.files import Json
 from bayesprivmrf.interruption import drawn
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.noise import NoiseSource, SecureNoise, noise_source
@@ -397,7 +398,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](NamedSettings, ABC):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         """Return the settings as numbers and text for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 

@@ -14,7 +14,7 @@ from bayesprivmrf.noise.kernels import LAPLACE
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
 # Largest scale, records: with larger ones a noisy count could leave the 64-bit integers, which changes the noise
-LARGEST_SCALE = 1e12
+_LARGEST_SCALE = 1e12
 
 
 def discrete_laplace_laws(
@@ -177,7 +177,7 @@ def refuse_excess(
     must = f"give every {what} a noise scale above {f'{least:.0e} records' if least else 'zero'}"
     require(smallest > least, name, must, budget, "choose a smaller budget")
     several = {"table": "tables", "query": "queries"}[what]
-    must = f"give every {what} a noise scale of at most {LARGEST_SCALE:.0e} records"
+    must = f"give every {what} a noise scale of at most {_LARGEST_SCALE:.0e} records"
     given = f"{budget!r} for {len(scales)} {several}"
     remedy = f"choose a larger budget or fewer {several}"
-    require(largest <= LARGEST_SCALE, name, must, given, remedy)
+    require(largest <= _LARGEST_SCALE, name, must, given, remedy)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 # Largest number of steps; arbitrary, far more than any use: the default is a thousand
-LARGEST_STEPS = 10**5
+_LARGEST_STEPS = 10**5
 
 # Lattice steps for one record, in the noisy number of records
 _COUNT_STEPS = 1 << 28
@@ -196,7 +196,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         self._keep(
             epsilon=positive_finite("epsilon", self.epsilon),
             delta=probability("delta", self.delta, zero=False),
-            steps=whole_number("steps", self.steps, 1, LARGEST_STEPS, remedy="try 1000"),
+            steps=whole_number("steps", self.steps, 1, _LARGEST_STEPS, remedy="try 1000"),
             sampling_rate=positive_finite("sampling_rate", self.sampling_rate),
             averaging=at_least("averaging", self.averaging, 0),
         )

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.network.perturbed_score import PerturbedScore
 
 # unit of the guarantee
-UNIT = "node's outcome"
+_UNIT = "node's outcome"
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -200,7 +200,7 @@ class ObjectivePerturbation(
 
     def _guarantee(self, plan: PerturbationPlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(
-            epsilon=self.epsilon, delta=self.delta, adjacency=Adjacency.REPLACE_ONE, unit=UNIT
+            epsilon=self.epsilon, delta=self.delta, adjacency=Adjacency.REPLACE_ONE, unit=_UNIT
         )
 
     def _read(self, plan: PerturbationPlan, data: Any) -> PerturbedScore:

@@ -53,7 +53,7 @@ from bayesprivmrf.queries.sensitivity import moves
 # Smallest share of a query, relative to an even split, however little it contributes to the model's tables
 LEAST_SHARE = 1e-2
 
-type Kind = type[DiscreteLaplace] | type[DiscreteGaussian]
+type NoiseKind = type[DiscreteLaplace] | type[DiscreteGaussian]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def _kept[**P, T](function: Callable[P, T]) -> Callable[P, T]:
 def noise_of_queries(
     model: ModelSpecification,
     queries: tuple[Query, ...],
-    law: Kind,
+    law: NoiseKind,
     weights: Iterable[Any] | None,
     *,
     budget: float,
@@ -248,7 +248,7 @@ def _forecast(expected: Forecast, laws: Sequence[NoiseDistribution]) -> float:
 class _Stack:
     """Queries that are measured together, with the kind of noise and the budget."""
 
-    law: Kind
+    law: NoiseKind
     model: ModelSpecification
     queries: tuple[Query, ...]
     budget: float

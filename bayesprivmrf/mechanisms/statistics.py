@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, DataError, NoiseWarning, PrivacyError, warn_caller
+from bayesprivmrf.files import Json
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
@@ -135,7 +136,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
         """Return the joint guarantee of the noise, for the neighboring relation `adjacency`."""
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         """Return the settings; newer settings are included only if given, so that other files do not change."""
         newer = {
             name for name in ("queries", "person", "at_most", "grid") if getattr(self, name) is None

@@ -201,7 +201,7 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
     return codes
 
 
-def parts_of(
+def contrast_parts(
     model: ModelSpecification, variable: int
 ) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return the parts of a variable's contrasts in its main effect and in its interactions.

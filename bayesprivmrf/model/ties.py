@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.model.contrast_parts import parts_of
+from bayesprivmrf.model.contrast_parts import contrast_parts
 from bayesprivmrf.model.domain import require_fit
 from bayesprivmrf.model.effects import Effects, Scope
 from bayesprivmrf.model.specification import ModelSpecification
@@ -195,7 +195,7 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: Effects | None) ->
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
-    parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
+    parts = [contrast_parts(model, v) for v in range(len(model.cardinalities))]
     blocks = []
     kinds = []
     ends = [0]

@@ -211,9 +211,7 @@ class DiscreteGaussian(_OpenDPNoise):
         while low < (middle := low + (high - low) / 2) < high:
             if cls(middle).variance < variance:
                 low = middle
-                high = high
             else:
-                low = low
                 high = middle
         return cls(high if cls(low).variance < variance else low)
 

@@ -283,7 +283,9 @@ class Absolute(Kernel):
         return 2 * np.abs(residual) / width, np.full(len(scale), 2.0)
 
 
-NORMAL, LAPLACE = Square(), Absolute()
+# The kernel of normal noise, and that of Laplace noise; neither has a state
+NORMAL = Square()
+LAPLACE = Absolute()
 # Kernels by the names that noise distributions give them
 KERNELS: dict[str | None, Kernel] = {"square": NORMAL, "absolute": LAPLACE}
 # The same by their codes

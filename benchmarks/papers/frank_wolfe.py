@@ -34,7 +34,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.learning.frank_wolfe import (
     LARGEST_STEPS,
-    UNIT,
+    RESIDUAL_UNIT,
     Atoms,
     Design,
     FrankWolfeFit,
@@ -81,13 +81,15 @@ class PaperRegressions(PairwiseByRegressions):
 
         T - 1 steps are run with the noise for T: they cost less by a factor of 1 - 1/T, more than what rounding adds.
         """
-        largest = UNIT / (1 + math.exp(-self.radius))
-        bound = min(UNIT, math.floor(largest + 0.5 + 2.0**-20))
-        return round_up(2 * self.replaced * Fraction(bound, UNIT) ** 2 * Fraction(self.share))
+        largest = RESIDUAL_UNIT / (1 + math.exp(-self.radius))
+        bound = min(RESIDUAL_UNIT, math.floor(largest + 0.5 + 2.0**-20))
+        return round_up(
+            2 * self.replaced * Fraction(bound, RESIDUAL_UNIT) ** 2 * Fraction(self.share)
+        )
 
     def noise(self, steps: int) -> DiscreteLaplace:
         """Distribution of the noise on an atom's score, in units of a residual."""
-        return DiscreteLaplace(_LIPSCHITZ * UNIT * math.sqrt(steps / self.share))
+        return DiscreteLaplace(_LIPSCHITZ * RESIDUAL_UNIT * math.sqrt(steps / self.share))
 
     @property
     def reference(self) -> float:
@@ -96,7 +98,7 @@ class PaperRegressions(PairwiseByRegressions):
 
     def multiple(self, steps: int) -> float:
         """Return the scale of the noise over the largest residual there could be, 1."""
-        return self.noise(steps).scale / UNIT
+        return self.noise(steps).scale / RESIDUAL_UNIT
 
     def steps_for(self, total: float | None) -> int:
         """Return T; the algorithm runs T - 1 steps."""
@@ -237,7 +239,8 @@ class PaperPairs(PaperRegressions):
     def regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         """Return the regressions at their start."""
         design = IndicatorDesign.of(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, *self._pairs.T)
+        nodes, *outcomes = self._pairs.T
+        return LogisticRegressions(design, codes, counts, self.radius, nodes, tuple(outcomes))
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))

@@ -17,7 +17,7 @@ from repeats import few
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
 from bayesprivmrf.learning import select_measure
-from bayesprivmrf.learning.frank_wolfe import UNIT
+from bayesprivmrf.learning.frank_wolfe import RESIDUAL_UNIT
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import (
@@ -51,7 +51,7 @@ def is_refuted(first: Runs, second: Runs, claim, runs: int, deltas=(0.2, 0.1, 0.
 def pulled(up: bool, favoured: int, others: int) -> np.ndarray:
     """Scores that one replaced record moves by B either way: what is up before is down after."""
     sign = 1 if up else -1
-    return UNIT * sign * np.repeat([1, -1], [favoured, others])
+    return RESIDUAL_UNIT * sign * np.repeat([1, -1], [favoured, others])
 
 
 # the paper's noise
@@ -137,7 +137,8 @@ def test_exactly_one_step_of_the_papers_formula_costs_this_much(groups):
     costs = {}
     for constant in (2, 1):
         laws = [
-            exact_law(pulled(up, *groups) // UNIT * unit, constant * unit) for up in (True, False)
+            exact_law(pulled(up, *groups) // RESIDUAL_UNIT * unit, constant * unit)
+            for up in (True, False)
         ]
         assert sum(laws[0]) == pytest.approx(1.0, abs=1e-9)
         costs[constant] = max(
@@ -161,7 +162,7 @@ def last_iterate(steps: int, seed: int) -> Callable[[int], np.ndarray]:
     weights = np.arange(2, steps + 1)
 
     def run(runs: int) -> np.ndarray:
-        scores = np.tile([UNIT, -UNIT], (runs * weights.size, 1))
+        scores = np.tile([RESIDUAL_UNIT, -RESIDUAL_UNIT], (runs * weights.size, 1))
         signs = 1 - 2 * noise.choose(scores, 1e5).reshape(runs, -1)
         return (signs * weights).sum(axis=1) / grid_of(steps)
 
@@ -226,8 +227,8 @@ def chosen(up: bool, groups: tuple[int, int], scale: float, steps: int, seed: in
 def test_a_choice_of_frank_wolfe_costs_what_its_scale_says(slip, share):
     # three nodes of five steps, residuals of -B and B
     steps, nodes = 5, 3
-    scale = UNIT * step_scale(Exposure.of_logistic(nodes), 1.0, steps, REPLACE)
-    assert scale == pytest.approx(UNIT * math.sqrt(2 * steps * nodes))
+    scale = RESIDUAL_UNIT * step_scale(Exposure.of_logistic(nodes), 1.0, steps, REPLACE)
+    assert scale == pytest.approx(RESIDUAL_UNIT * math.sqrt(2 * steps * nodes))
     first, second = (
         chosen(up, (1, 1), share * scale, steps * nodes, 9 + up) for up in (True, False)
     )
@@ -326,7 +327,7 @@ def test_halves_that_share_a_record_cost_it_twice(is_in_both, refuted):
     # Algorithm 5 with all of rho for either half, whose sums overlap in one record as they are printed
     rho, steps = 1.0, 10
     law = DiscreteGaussian(1000 / math.sqrt(2 * rho))
-    scale = selection_scale(4.0 * UNIT, rho, steps)
+    scale = selection_scale(4.0 * RESIDUAL_UNIT, rho, steps)
 
     def statistic(up: bool) -> Runs:
         noise = source(15 + up)
@@ -335,7 +336,7 @@ def test_halves_that_share_a_record_cost_it_twice(is_in_both, refuted):
         def run(runs: int) -> np.ndarray:
             measured = noise.add(np.full(runs, 1000 * (up and is_in_both)), law)
             gain = 1000 / law.scale**2 if is_in_both else 0.0  # log-likelihood ratio of a unit
-            return measured * gain + choices(runs) * (2 * 2 * UNIT / scale)
+            return measured * gain + choices(runs) * (2 * 2 * RESIDUAL_UNIT / scale)
 
         return run
 

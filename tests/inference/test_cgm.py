@@ -62,7 +62,7 @@ def test_dual_e_step_maximises_the_published_objective(model, law):
     release = noisy_release(model, counts, law, rng, total=300)
     evidence = gather(release)
     theta = 0.5 * rng.normal(size=model.size)
-    step = e_step.dual_e_step(evidence, evidence.engine("exact"), theta)
+    step = e_step.dual_e_step(e_step.EStepProblem(evidence, evidence.engine("exact"), theta))
     best = 300 * step.marginals
     value = e_step_value(model, release, theta, best)
     for _ in range(8):  # any other consistent table with total N, near or far, is no better
@@ -78,7 +78,9 @@ def test_tilt_is_the_noises_score_where_the_residual_is_not_zero():
     counts, _ = simulated_counts(LOOP, 500, rng)
     release = noisy_release(LOOP, counts, Laplace(6.0), rng, total=500)
     evidence = gather(release)
-    step = e_step.dual_e_step(evidence, evidence.engine("exact"), np.zeros(LOOP.size))
+    step = e_step.dual_e_step(
+        e_step.EStepProblem(evidence, evidence.engine("exact"), np.zeros(LOOP.size))
+    )
     residual = evidence.noisy_counts - 500 * step.marginals
     clear = np.abs(residual) > 1.0
     assert clear.any()
@@ -92,11 +94,9 @@ def test_dual_e_step_is_the_fixed_point_of_the_published_iteration_under_gaussia
     evidence = gather(noisy_release(LOOP, counts, Gaussian(20.0), rng, total=200))
     engine = evidence.engine("exact")
     theta = 0.3 * rng.normal(size=LOOP.size)
-    dual = e_step.dual_e_step(evidence, engine, theta)
+    dual = e_step.dual_e_step(e_step.EStepProblem(evidence, engine, theta))
     published = e_step.nonlinear_belief_propagation(
-        evidence,
-        engine,
-        theta,
+        e_step.EStepProblem(evidence, engine, theta),
         damping=0.2,
         is_smoothed=False,
         iterations=500,
@@ -116,11 +116,17 @@ def test_published_iteration_with_laplace_sign_and_constant_damping_cycles_but_s
     settings = {"iterations": 1000, "start": engine.marginals(theta)[1]}
     for damping in (1.0, 0.5, 0.1, 0.01):
         step = e_step.nonlinear_belief_propagation(
-            evidence, engine, theta, damping=damping, is_smoothed=False, **settings
+            e_step.EStepProblem(evidence, engine, theta),
+            damping=damping,
+            is_smoothed=False,
+            **settings,
         )
         assert not step.converged
     smooth = e_step.nonlinear_belief_propagation(
-        evidence, engine, theta, damping=None, is_smoothed=True, **settings
+        e_step.EStepProblem(evidence, engine, theta),
+        damping=None,
+        is_smoothed=True,
+        **settings,
     )
     assert smooth.converged
 
@@ -136,7 +142,8 @@ def test_steps_in_a_small_box_still_move_where_the_signal_is_strong():
     )  # every cell is far from its count
     evidence = gather(release)
     step = e_step.dual_e_step(
-        evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size), slack=1000.0
+        e_step.EStepProblem(evidence, evidence.engine("exact"), np.zeros(WIDE_LOOP.size)),
+        slack=1000.0,
     )
     np.testing.assert_allclose(step.tilt, expected, atol=1e-12)
     assert np.abs(one.marginals.flat - uniform).max() > 1e-5

@@ -18,6 +18,7 @@ from scipy.stats import laplace, norm
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.loglinear_fit import DenseCurvature, EffectsPrior, scale_prior
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware import (
     Expansion,
     NoiseLikelihood,
@@ -31,7 +32,6 @@ from bayesprivmrf.inference.noise_aware import (
 )
 from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.model import Effects, declare
 from bayesprivmrf.noise import kernels
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise

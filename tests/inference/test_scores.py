@@ -11,7 +11,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference import Status, gather
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.model import ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise

@@ -12,7 +12,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties

@@ -20,6 +20,7 @@ from bayesprivmrf.learning.structure import ReleasedGraph
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.mechanisms.structure import (
     UNIT,
+    GraphSearch,
     PairScores,
     dependence_graph,
     excess_range,
@@ -58,7 +59,7 @@ def test_scores_are_those_of_all_sets(cards, order):
         cells, counts = np.unique(rows, axis=0, return_counts=True)
         table = table_of(counts, cards, cells)
         for given in range(3):
-            rule = {"given": given, "order": order}
+            rule = {"search": GraphSearch(given=given, order=order)}
             found = PairScores.of(cells, counts, cards, threshold=0, **rule)
             score = partial(direct_score, table)
             direct = [
@@ -73,7 +74,7 @@ def test_scores_are_those_of_all_sets(cards, order):
 
 def answer(counts, adjacency, order=3):
     held = counts > 0
-    settings = {"threshold": 0.25, "given": 1, "most": 10**6, "order": order}
+    settings = {"threshold": 0.25, "search": GraphSearch(given=1, most=10**6, order=order)}
     return stable_graph(CELLS[held], counts[held], CARDS, adjacency, **settings)
 
 

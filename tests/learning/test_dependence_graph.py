@@ -18,6 +18,7 @@ from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.mechanisms.structure import (
     LARGEST,
     UNIT,
+    GraphSearch,
     PackedRecords,
     dependence_graph,
     excess_range,
@@ -75,8 +76,10 @@ def made_up(rng, cells=CELLS, most=300):
 
 def answer(counts, adjacency, threshold=0.25, given=2, most=10**6):
     held = counts > 0
-    settings = {"threshold": threshold, "given": given, "most": most}
-    return stable_graph(CELLS[held], counts[held], CARDS, adjacency, **settings)
+    search = GraphSearch(given=given, most=most)
+    return stable_graph(
+        CELLS[held], counts[held], CARDS, adjacency, threshold=threshold, search=search
+    )
 
 
 @pytest.mark.parametrize("given", [0, 1, 2])
@@ -102,7 +105,7 @@ def test_five_variables_and_rows_in_any_order_give_what_a_table_gives(cards):
         rows[:, 3] = np.where(rng.random(200) < 0.4, rows[:, 4] % 2, rows[:, 3])
         cells, counts = np.unique(rows, axis=0, return_counts=True)
         expected = direct_answer(table_of(counts, cards, cells), cards, 205, 2, ADD)
-        settings = {"threshold": 0.2, "given": 2, "most": 10**6}
+        settings = {"threshold": 0.2, "search": GraphSearch(given=2, most=10**6)}
         assert stable_graph(cells, counts, cards, ADD, **settings) == expected
         assert stable_graph(rows, np.ones(200, dtype=np.int64), cards, ADD, **settings) == expected
 
@@ -172,8 +175,8 @@ def test_a_record_that_leaves_one_stratum_for_another_needs_the_whole_range(monk
         monkeypatch.setattr(dependence_graph, "excess_range", lambda *_, steps=steps: steps)
         (graph, distance), (other, after) = (
             stable_graph(
-                cells[now > 0], now[now > 0], (2, 2, 2), Adjacency.REPLACE_ONE, threshold=1 / UNIT, given=1,
-                most=10**6,
+                cells[now > 0], now[now > 0], (2, 2, 2), Adjacency.REPLACE_ONE, threshold=1 / UNIT,
+                search=GraphSearch(given=1, most=10**6),
             )
             for now in (counts, changed)
         )  # fmt: skip
@@ -257,7 +260,10 @@ def test_a_release_is_of_the_distance_under_its_own_relation_and_rule(given, adj
     )
     graph = released(mechanism, model, data, Silent())
     ones = np.ones(len(rows), dtype=np.int64)
-    edges, distance = stable_graph(rows, ones, (2, 2, 2, 2), adjacency, **rule, most=10**6)
+    search = GraphSearch(given=given, most=10**6)
+    edges, distance = stable_graph(
+        rows, ones, (2, 2, 2, 2), adjacency, threshold=0.3, search=search
+    )
     assert edges == ((0, 1),)
     assert graph.details["noisy_distance"] == distance - 1 > 50
 

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe import UNIT
+from bayesprivmrf.learning.frank_wolfe import RESIDUAL_UNIT
 from bayesprivmrf.mechanisms.frank_wolfe import choices, choose_atoms
 from bayesprivmrf.mechanisms.frank_wolfe import frank_wolfe as search
 from bayesprivmrf.noise import SimulatedNoise
@@ -127,7 +127,7 @@ def test_sums_are_those_of_whole_residuals_and_margins():
     margins = spins @ regressions.coefficients.T
     w = regressions.iterates
     exact = 1 / (1 + np.exp(spins[:, :4] * (spins @ w.T)))  # sigma(-y margin)
-    whole = np.rint(UNIT * exact)
+    whole = np.rint(RESIDUAL_UNIT * exact)
     sums = regressions.sums()
     np.testing.assert_array_equal(regressions.margins, margins)
     expected = (spins[:, :4] * whole).astype(int).T @ spins
@@ -181,8 +181,10 @@ def test_one_record_moves_no_choice_by_more_than_its_bound(steps):
 def test_a_bound_is_the_logistic_function_at_the_norm():
     regressions = moved(ising(records(4)), 8, 30)
     norm = np.abs(regressions.iterates).sum(axis=1)
-    np.testing.assert_allclose(regressions.bounds / UNIT, 1 / (1 + np.exp(-norm)), atol=2e-4)
-    assert (ising(records(4)).bounds == UNIT // 2).all()
+    np.testing.assert_allclose(
+        regressions.bounds / RESIDUAL_UNIT, 1 / (1 + np.exp(-norm)), atol=2e-4
+    )
+    assert (ising(records(4)).bounds == RESIDUAL_UNIT // 2).all()
 
 
 # cost

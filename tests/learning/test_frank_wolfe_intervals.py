@@ -15,7 +15,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import LearnedIsing
 from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.expected_path import expected_path
+from bayesprivmrf.learning.frank_wolfe.expected_path import Walk, expected_path
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.frank_wolfe import frank_wolfe
 from bayesprivmrf.model import Domain
@@ -56,11 +56,11 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
         + spins @ truth.field_vector
     )
     counts = np.rint(20_000 * np.exp(energy) / np.exp(energy).sum()).astype(np.int64)
-    settings = {"radius": 4.0, "steps": 300, "multiple": 60.0}
+    settings = Walk(radius=4.0, steps=300, multiple=60.0)
     mask = np.column_stack([1 - np.eye(4), np.ones(4)])
     coefficients = 2 * np.column_stack([truth.coupling_matrix, truth.field_vector])
     path = expected_path(
-        np.column_stack([spins, np.ones(16)]), counts.astype(float), coefficients, mask, **settings
+        np.column_stack([spins, np.ones(16)]), counts.astype(float), coefficients, mask, settings
     )
     walks = []
     for seed in range(50):
@@ -87,7 +87,7 @@ def test_the_expected_path_is_the_mean_of_walks_and_its_errors_are_theirs():
     larger = coefficients.copy()
     larger[0, 1] += 0.05
     moved = expected_path(
-        np.column_stack([spins, np.ones(16)]), counts.astype(float), larger, mask, **settings
+        np.column_stack([spins, np.ones(16)]), counts.astype(float), larger, mask, settings
     )
     assert (moved.mean - path.mean)[0, 1] / 0.05 == pytest.approx(path.response[0, 1, 1], rel=0.15)
 

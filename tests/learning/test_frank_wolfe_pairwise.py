@@ -12,7 +12,7 @@ from scipy.special import softmax
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.learning import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe import UNIT, SoftmaxRegressions
+from bayesprivmrf.learning.frank_wolfe import RESIDUAL_UNIT, SoftmaxRegressions
 from bayesprivmrf.mechanisms.frank_wolfe import choose_atoms
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho, step_scale
@@ -40,7 +40,7 @@ def pairs(codes: np.ndarray, radius: float = 2.6, counts=None) -> frank_wolfe.Lo
         [(i, a, b) for i, k in enumerate(STATES) for a in range(k) for b in range(a)]
     ).T
     return frank_wolfe.LogisticRegressions(
-        frank_wolfe.Design.with_constant(codes, STATES), codes, counts, radius, node, one, other
+        frank_wolfe.Design.with_constant(codes, STATES), codes, counts, radius, node, (one, other)
     )
 
 
@@ -93,7 +93,7 @@ def test_softmax_residuals_are_rounded_probabilities(steps):
     for i, k in enumerate(STATES):
         expected = np.eye(k)[EVERY[:, i]] - softmax(features @ w[start : start + k].T, axis=1)
         here = out[:, start : start + k]
-        assert np.abs(here - UNIT * expected).max() <= 0.5 * k + 0.3
+        assert np.abs(here - RESIDUAL_UNIT * expected).max() <= 0.5 * k + 0.3
         assert (here.sum(axis=1) == 0).all()
         start += k
 

@@ -20,6 +20,7 @@ from bayesprivmrf.mechanisms.structure import (
     LARGEST,
     THRESHOLDS,
     UNIT,
+    GraphSearch,
     PairScores,
     graphs_to_choose,
     stable_graph,
@@ -37,7 +38,7 @@ MODEL = bpm.declare(states={f"v{i}": list(range(k)) for i, k in enumerate(CARDS)
 def chosen_from(counts, adjacency, order=2, most=40):
     held = counts > 0
     return graphs_to_choose(
-        CELLS[held], counts[held], CARDS, adjacency, given=1, most=most, order=order
+        CELLS[held], counts[held], CARDS, adjacency, GraphSearch(given=1, most=most, order=order)
     )
 
 
@@ -54,7 +55,9 @@ def test_clearness_and_graphs_are_those_of_the_scores():
     for _ in range(12):
         counts, adjacency = made_up(rng, most=5_000), list(Adjacency)[rng.integers(2)]
         held = counts > 0
-        scores = PairScores.of(CELLS[held], counts[held], CARDS, threshold=0, given=1, order=2)
+        scores = PairScores.of(
+            CELLS[held], counts[held], CARDS, threshold=0, search=GraphSearch(given=1)
+        )
         n, least = int(counts.sum()), THRESHOLDS[0]
         moved = 4 * UNIT + least if adjacency is ADD else 8 * UNIT
         direct = [
@@ -66,7 +69,7 @@ def test_clearness_and_graphs_are_those_of_the_scores():
         clearness, graphs = chosen_from(counts, adjacency)
         assert clearness.tolist() == direct
         for u, graph in zip(THRESHOLDS, graphs, strict=True):
-            rule = {"threshold": u / UNIT, "given": 1, "most": 40}
+            rule = {"threshold": u / UNIT, "search": GraphSearch(given=1, most=40)}
             assert graph == stable_graph(CELLS[held], counts[held], CARDS, adjacency, **rule)
 
 
@@ -170,7 +173,7 @@ def test_choices_follow_their_clearness():
     )
     codes = data.to_numpy().astype(np.uint8)
     ones = np.ones(len(codes), dtype=np.int64)
-    clearness, _ = graphs_to_choose(codes, ones, (2,) * 5, ADD, given=0, most=1, order=2)
+    clearness, _ = graphs_to_choose(codes, ones, (2,) * 5, ADD, GraphSearch(given=0, most=1))
     chances = np.exp((clearness - clearness.max()) * 4.0 * 0.25 / 2)
     found = [mechanism.release(model, data, rng=seed).details["threshold"] for seed in range(150)]
     shares = np.array([found.count(u / UNIT) for u in THRESHOLDS]) / len(found)

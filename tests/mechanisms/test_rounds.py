@@ -65,7 +65,7 @@ def test_no_neighbour_moves_a_misfit_or_an_order_statistic_by_more_than_is_paid_
     moved = rounds_plan.RoundsPlan(
         declared=shape, rho=1.0, adjacency=Adjacency(adjacency), inside=None, workload=None,
         maximum_cells=100, memory=10**6,
-    ).moved * rounds_plan.STEPS  # fmt: skip
+    ).moved * rounds_plan.MISFIT_STEPS  # fmt: skip
     largest = 0
     for _ in range(6):
         models = [rng.dirichlet(np.full(k, 0.5)) for k in (6, 4, 6, 12)]

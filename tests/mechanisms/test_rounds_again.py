@@ -72,7 +72,7 @@ def test_a_release_that_measures_again_is_replayed_on_neighbours(way, relation):
 
 def test_what_a_neighbour_moves_in_the_numbers_that_decide_is_paid_for():
     """The public part of the allowance does not move with the records: order statistics move by D at most."""
-    cards, moved = (3, 2, 2), rounds_plan.STEPS
+    cards, moved = (3, 2, 2), rounds_plan.MISFIT_STEPS
     plan = rounds_plan.RoundsPlan(
         declared=cards, rho=1.0, adjacency=Adjacency("add-or-remove-one"), inside=None, workload=None,
         maximum_cells=1000, memory=10**8,

@@ -134,7 +134,7 @@ def neighbours(records, cells, adjacency):
 
 @pytest.mark.parametrize("adjacency", few(["replace-one", "add-or-remove-one"]))
 def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for(adjacency):
-    shape, steps, rng = (2, 3, 2, 2), rounds_plan.STEPS, np.random.default_rng(2)
+    shape, steps, rng = (2, 3, 2, 2), rounds_plan.MISFIT_STEPS, np.random.default_rng(2)
     cells = list(itertools.product(*map(range, shape)))
     pairs = list(itertools.combinations(range(4), 2))
     moved = (1 if adjacency == "add-or-remove-one" else 2) * steps

@@ -19,7 +19,6 @@ from scipy import stats
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
-from bayesprivmrf import mechanisms as registry
 from bayesprivmrf.audit import audit_noise, privacy_loss
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
@@ -462,10 +461,9 @@ def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
 
 @pytest.mark.parametrize(("thinner", "status"), [(1.0, 0), (0.5, 3)])
 def test_a_promise_of_delta_alone_is_audited_from_the_command_line(
-    thinner, status, monkeypatch, capsys
+    thinner, status, install, capsys
 ):
-    point = type("Point", (), {"name": "flat", "value": "", "load": lambda self: FlatStatistics})()
-    monkeypatch.setattr(registry, "installed", lambda group: [point])
+    install("bayesprivmrf.mechanisms", {"flat": FlatStatistics})
     given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]
     assert main(["audit", "flat", *given]) == status
     assert "delta = 0.1" in capsys.readouterr().out

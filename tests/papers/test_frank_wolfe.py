@@ -15,7 +15,7 @@ from mechanisms.test_frank_wolfe import NAMES, frame, network
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.frank_wolfe import UNIT
+from bayesprivmrf.learning.frank_wolfe import RESIDUAL_UNIT
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
 from bayesprivmrf.privacy import Adjacency
 from benchmarks.papers.frank_wolfe import PaperFrankWolfe, PaperIsing, PaperPairs
@@ -52,7 +52,7 @@ def test_a_step_of_the_paper_costs_more_than_it_says_and_no_more_than_we_say():
 def test_the_paper_guarantee_is_what_its_noise_costs():
     settings = {"eligible": ~np.eye(3, dtype=bool), "rho": 0.7, "adjacency": REPLACE}
     ising = PaperIsing(cardinalities=(2, 2, 2), width=0.9, **settings)
-    bound = math.ceil(UNIT / (1 + math.exp(-1.8)))
+    bound = math.ceil(RESIDUAL_UNIT / (1 + math.exp(-1.8)))
     assert ising.cost == pytest.approx(2 * (1 / (1 + math.exp(-1.8))) ** 2 * 0.7, rel=1e-3)
     for steps in (2, 30, 30_000):
         assert laplace_rho(3, ising.noise(steps).scale, bound, steps - 1) <= ising.cost * (1 + 1e-3)
@@ -72,7 +72,7 @@ def test_the_paper_steps_are_public_and_its_own():
         adjacency=REPLACE,
     )
     assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
-    assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
+    assert ising.noise(342).scale == pytest.approx(2 * RESIDUAL_UNIT * math.sqrt(342 * 10))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.learning import frank_wolfe, select_measure
-from bayesprivmrf.learning.frank_wolfe import UNIT, NodeRegressions
+from bayesprivmrf.learning.frank_wolfe import RESIDUAL_UNIT, NodeRegressions
 from bayesprivmrf.mechanisms import (
     ParityQueries,
     PrivateFrankWolfe,
@@ -176,7 +176,7 @@ def test_a_bound_holds_where_bits_of_margins_are_dropped(weight):
     assert (shift > 0) == (weight > 1)
     assert (largest <= bounds).all()
     assert (largest >= 0.8 * bounds).any()
-    assert (bounds < UNIT).all()
+    assert (bounds < RESIDUAL_UNIT).all()
 
 
 # select and measure

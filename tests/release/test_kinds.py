@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bayesprivmrf import kinds, load_release
-from bayesprivmrf import mechanisms as registry
+from bayesprivmrf import load_release
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.mechanisms import Mechanism
@@ -180,15 +179,6 @@ def test_a_kind_must_say_how_it_is_written_and_be_the_only_one_of_its_name():
         RELEASE_KINDS.add("counted-records", NoisyCount)
 
 
-class EntryPoint:
-    """A line of a package's project file, whose class is defined when the package is imported."""
-
-    value = "counting:NoisyCount"
-
-    def __init__(self, load):
-        self.load = load
-
-
 PLUGIN = f"from {__name__} import NoisyCount\nclass Made(NoisyCount):\n    kind = 'plugged-True'\n"
 
 
@@ -268,24 +258,17 @@ def toy(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """Let the command line find mechanisms by entry points."""
-
-    class Point:
-        def __init__(self, name, target):
-            self.name, self.value, self.load = name, f"counting:{name}", lambda: target
-
+def installed(install):
+    """Let the command line find mechanisms and their kind of release by entry points."""
     made = {
         "count": RecordCount,
         "nameless": NamelessCount,
         "silent": SilentCount,
         "plain": PlainCount,
     }
-    points = [Point(name, target) for name, target in made.items()]
-    monkeypatch.setattr(registry, "installed", lambda group: points)
-    listed = {"counted-records": [Point("counted-records", NoisyCount)]}
-    monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed.get(name, []))
-    return listed
+    install("bayesprivmrf.mechanisms", made)
+    install("bayesprivmrf.releases", {"counted-records": NoisyCount})
+    return install
 
 
 COMMAND = (
@@ -329,30 +312,31 @@ def test_the_command_line_refuses_a_release_that_cannot_be_saved_before_it_reads
 def test_the_command_line_refuses_a_kind_that_is_not_listed_under_its_name_before_it_reads_data(
     toy, installed, capsys
 ):
-    for points in ([], installed["counted-records"]):
-        installed["counted-records"] = points
-        assert main([*COMMAND, "--mechanism", "count"]) == (0 if points else 1)
+    for classes, status in (({}, 1), ({"counted-records": NoisyCount}, 0)):
+        installed("bayesprivmrf.releases", classes)
+        assert main([*COMMAND, "--mechanism", "count"]) == status
     said = capsys.readouterr().err
     assert (
         "NoisyCount must be listed as 'counted-records', its own name, in the entry-point group"
         in said
     )
-    installed["counted-records"] = [EntryPoint(lambda: RecordCount)]
+    installed("bayesprivmrf.releases", {"counted-records": RecordCount})
     assert main([*COMMAND, "--mechanism", "count", "--force"]) == 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeltaCount(CountsRecords):
+    delta: float
+
+    def _prepare(self, network):
+        return DiscreteLaplace(1.5)
+
+    def _guarantee(self, plan):
+        return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency="add-or-remove-one")
+
+
 def test_a_mechanism_whose_budget_is_a_setting_runs_from_the_command_line(toy, installed, capsys):
-    @dataclass(frozen=True, kw_only=True)
-    class DeltaCount(CountsRecords):
-        delta: float
-
-        def _prepare(self, network):
-            return DiscreteLaplace(1.5)
-
-        def _guarantee(self, plan):
-            return PrivacyGuarantee(epsilon=0.0, delta=self.delta, adjacency="add-or-remove-one")
-
-    registry.installed(None)[0].load = lambda: DeltaCount
+    installed("bayesprivmrf.mechanisms", {"count": DeltaCount})
     head, tail = COMMAND[:4], COMMAND[6:]
     given = ["--mechanism", "count", "--set", "delta=0.01"]
     for budget in ("--epsilon", "--rho"):
@@ -373,6 +357,7 @@ def test_a_mechanism_whose_budget_is_a_setting_runs_from_the_command_line(toy, i
 FULL = """
 import resource, sys
 sys.path.insert(0, {folder!r})
+from bayesprivmrf import kinds as registers, mechanisms
 from release import test_kinds as kinds
 limit = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
@@ -384,8 +369,8 @@ class Filling(kinds.RecordCount):
         return release
 
 point = lambda made: [type("P", (), dict(name="count", value="", load=lambda self: made))()]
-kinds.registry.installed = lambda group: point(Filling)
-kinds.kinds.entry_points = lambda group, name: point(kinds.NoisyCount)
+mechanisms.installed = lambda group: point(Filling)
+registers.entry_points = lambda group, name: point(kinds.NoisyCount)
 limit(int(sys.argv[1]))
 sys.exit(kinds.main([*kinds.COMMAND, "--mechanism", "count"]))
 """

@@ -1,9 +1,8 @@
-from .assumptions import asked_marks, function_marks, model_assumptions, query_marks, variable_marks
+from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .noise_misfit import learned_contradictions
 from .verdict import contradictions, disagreement, shared_margins, verdict
 
 __all__ = [
-    "asked_marks",
     "contradictions",
     "disagreement",
     "function_marks",

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,11 +26,10 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.asked import Asked
-
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
+# Largest number of effects and of answers for which the rank of the measurements is computed, in a few seconds
+_LARGEST_RANK = 1500
 # Standard deviation of the effects of a point of general position, nats; arbitrary
 _GENERAL = 0.5
 # Share of a derivative along unseen directions that is no rounding error
@@ -39,8 +37,6 @@ _UNSEEN = 1e-5
 
 # Largest number of independent pairs that are listed; of more, only the number is stated
 _LISTED = 10
-# Largest number of effects and of answers for which the rank of the measurements is computed: a few seconds at most
-_LARGEST_RANK = 1500
 
 
 def model_assumptions(
@@ -144,13 +140,6 @@ def point_marks(
     records = evidence.total * np.ravel(probabilities)
     is_hidden = (records > 0) & (records < 2 * math.sqrt(min(noise, default=0.0)))
     return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
-
-
-def asked_marks(evidence: Evidence, asked: Asked) -> list[Mark]:
-    """Return marks for the rows of the answer to a question, by the assumptions that they rest on."""
-    if asked.bound is not None:
-        return query_marks(evidence, asked.bound)
-    return variable_marks(evidence, [*asked.variables, *asked.given])
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:

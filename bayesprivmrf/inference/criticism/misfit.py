@@ -50,7 +50,7 @@ from scipy.special import chdtrc
 
 from bayesprivmrf.inference.criticism.noise_misfit import Misfit
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.transitions.rows import NoisySums
 from bayesprivmrf.model.tables import FloatArray

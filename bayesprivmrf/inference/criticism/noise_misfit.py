@@ -33,7 +33,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE, by_kernel

@@ -56,7 +56,7 @@ from bayesprivmrf.noise.likelihood import Likelihood
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_MARGIN_TAIL = 1e-5
 # Largest number of answers and of effects for which residuals of answers other than tables are judged
-LARGEST = 400
+_MOST_RESIDUALS = 400
 # Standard deviations from which a contrast is judged
 _LOOKED_AT = 2.0
 # Variance of a table without noise, as a share of the smallest other one, so that it dominates the mean
@@ -244,7 +244,7 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     is_of_tables = all(
         evidence.table_at(place)[1] is not None for place in range(len(evidence.noise))
     )
-    if is_of_tables or (found := noise_residuals(evidence, LARGEST)) is None:
+    if is_of_tables or (found := noise_residuals(evidence, _MOST_RESIDUALS)) is None:
         return []
     residuals, weights, seen = found
     laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]

@@ -17,7 +17,7 @@ from bayesprivmrf.inference.optimize import Optimum, minimize
 from bayesprivmrf.model.tables import FloatArray
 
 
-class Whitening(Protocol):
+class Whitener(Protocol):
     """A change of coordinates, z, in which a curvature is the identity or nearly so."""
 
     def step(self, whitened: FloatArray, /) -> FloatArray:
@@ -32,7 +32,7 @@ class Whitening(Protocol):
 def whitened_minimum(
     objective: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
-    curvature: Whitening,
+    curvature: Whitener,
     *,
     gradient_tolerance: float,
     iterations: int,

@@ -42,7 +42,7 @@ import numpy as np
 from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.interval_frame import Status
-from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, Inference
+from bayesprivmrf.inference.loglinear_fit.moments import Eliminated, MomentsMethod
 from bayesprivmrf.inference.loglinear_fit.sampled import NOTHING_FIXED, Fixed, GibbsMoments
 from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
@@ -125,7 +125,7 @@ class PairFit:
 
     effects: Effects
     coordinates: FloatArray
-    inference: Inference
+    inference: MomentsMethod
     status: Status
     details: dict[str, Any] = field(default_factory=dict)
     means: FloatArray | None = None
@@ -147,7 +147,7 @@ def fit_means(
     generator: np.random.Generator | int,
     *,
     start: FloatArray | None = None,
-    inference: Inference | None = None,
+    inference: MomentsMethod | None = None,
     fixed: Fixed = NOTHING_FIXED,
 ) -> PairFit:
     """Return the estimate from noisy means.

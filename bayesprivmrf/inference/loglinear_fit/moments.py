@@ -37,7 +37,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 type Product = Callable[[FloatArray], FloatArray]
 """The product of a vector with a matrix."""
 
-type Inference = Literal["exact", "gibbs"]
+type MomentsMethod = Literal["exact", "gibbs"]
 
 
 class Moments(Protocol):
@@ -118,7 +118,9 @@ def moments_of(effects: Effects, generator: np.random.Generator | None = None) -
     return Eliminated(effects, generator)
 
 
-def moments_by(inference: Inference, effects: Effects, generator: np.random.Generator) -> Moments:
+def moments_by(
+    inference: MomentsMethod, effects: Effects, generator: np.random.Generator
+) -> Moments:
     """Return the moments of a model by exact inference or by Gibbs sampling, with draws of a generator."""
     if inference == "exact":
         return moments_of(effects, generator)

@@ -22,7 +22,7 @@ halved until Q falls: far from the mode, a full one may well end where all varia
 curvature. The first rounds compute W anew, the later ones keep it and run to convergence. Where Σ is too costly, the
 first rounds estimate it from records drawn from the model; where even means are drawn, no step is halved. The prior
 may learn its precisions in the first rounds, from the estimate and its variances. The rounds are those of
-`bayesprivmrf.inference.loglinear_fit.search`, with the schedules of `schedule_of`.
+`bayesprivmrf.inference.loglinear_fit.search`, with the schedules of `phases_of`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from bayesprivmrf.inference.loglinear_fit.search import (
     Descent,
     Last,
     Phase,
-    Schedule,
+    Phases,
     Searched,
     Turn,
     iterate,
@@ -254,7 +254,7 @@ class GaussNewton[P: Prior]:
         return solve_triangular(self.root, self.noisy.means - mean, lower=True)
 
 
-def schedule_of[P: Prior](noisy: NoisyMeans[P]) -> Schedule:
+def phases_of[P: Prior](noisy: NoisyMeans[P]) -> Phases:
     """Return the phases of a search, by what the moments can do and whether the prior learns its scales.
 
     With exact covariances W is computed anew in the first rounds and then kept. Where scales are learned W follows
@@ -310,7 +310,7 @@ def reweighted_fit[P: Prior](
     if start is not None:
         farthest = _FARTHEST / np.sqrt(noisy.prior.precision)
         begin = np.clip(start, -farthest, farthest)
-    found = iterate(noisy.renewed, begin, schedule_of(noisy))
+    found = iterate(noisy.renewed, begin, phases_of(noisy))
     point = np.nan_to_num(found.point if noisy.moments.has_means else found.average)
     fit = PairFit(
         effects=effects,

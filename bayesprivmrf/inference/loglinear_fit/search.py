@@ -80,7 +80,7 @@ class Phase:
     damped_after: int | None = None
 
 
-type Schedule = tuple[Phase, ...]
+type Phases = tuple[Phase, ...]
 """Phases of a search, in their order."""
 
 

@@ -1,7 +1,6 @@
 from .curvature import SampledCurvature
 from .estimator import NoiseAwareMAP
 from .interval import AnswersPerRecord, FittedPotentials, answers_per_record, standard_errors
-from .likelihood import NoiseLikelihood
 from .mode import Search, Settings, noise_aware_mode, schedule_of
 from .objective import Expansion, Objective
 
@@ -10,7 +9,6 @@ __all__ = [
     "Expansion",
     "FittedPotentials",
     "NoiseAwareMAP",
-    "NoiseLikelihood",
     "Objective",
     "SampledCurvature",
     "Search",

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ForecastWarning, warn_caller
-from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts
-from bayesprivmrf.inference.optimize import MEMORY
+from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts
+from bayesprivmrf.inference.optimize import UPDATES_KEPT
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import SQUARE
@@ -165,7 +165,8 @@ def warn_if_slow(means: MeanCounts, kernels: IntArray, is_dense: bool) -> None:
     else:
         # an evaluation goes about six times over the gradients that the optimizer keeps; measured 5.4 to 8.2
         seconds = (
-            EVALUATIONS * (evaluation + 6 * 2 * MEMORY * means.size * _KEPT) + PRODUCTS * product
+            EVALUATIONS * (evaluation + 6 * 2 * UPDATES_KEPT * means.size * _KEPT)
+            + PRODUCTS * product
         )
     if seconds <= PATIENCE:
         return

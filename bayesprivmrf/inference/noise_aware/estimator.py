@@ -11,8 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
-from bayesprivmrf.inference.asked import Asked
-from bayesprivmrf.inference.criticism.assumptions import asked_marks
+from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy

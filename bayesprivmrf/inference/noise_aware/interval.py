@@ -62,19 +62,19 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
+from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     PATIENCE,
     SampledCurvature,
     product_seconds,
 )
-from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.smaller import (
     RecordsAsked,
-    cut_limits,
     population_precision,
     records_given_release,
+    whole_limits_between,
 )
 from bayesprivmrf.inference.result import require_joint_tables
 from bayesprivmrf.inference.solution import clique_of
@@ -547,5 +547,5 @@ def interval_of_records_beyond(
     reach = float(ndtri(0.5 + asked.prob / 2)) * means.evidence.total_standard_error
     ends = (np.multiply(least, total), np.multiply(most, total + reach))
     deviations = np.sqrt(variances)
-    estimates, lower, upper = cut_limits(centers, deviations, asked.prob, ends)
+    estimates, lower, upper = whole_limits_between(centers, deviations, asked.prob, ends)
     return estimates, lower, upper, _on_log_odds(deviations / total, estimates / total, asked.ends)

@@ -49,13 +49,13 @@ from bayesprivmrf.inference.loglinear_fit.scale_prior import EffectsPrior
 from bayesprivmrf.inference.loglinear_fit.search import (
     Last,
     Phase,
-    Schedule,
+    Phases,
     Searched,
     Turn,
     iterate,
 )
+from bayesprivmrf.inference.mean_counts import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective, Settings
 from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.inference.projection import pseudo_marginals
@@ -192,7 +192,7 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
 
 
-def schedule_of(rounds: int, *, learns: bool) -> Schedule:
+def schedule_of(rounds: int, *, learns: bool) -> Phases:
     """Return the phases of a search of so many rounds, with scales that are learned or given."""
     fewest = min(rounds, _FEWEST_LEARNING if learns else _FEWEST)
     first = Phase(rounds=fewest, learns=learns, may_end=False, damped_after=_IN_FULL)
@@ -274,7 +274,7 @@ class Search(Objective):
 
     # one expansion after the other
 
-    def settle(self, point: FloatArray, log_scales: FloatArray, schedule: Schedule) -> Mode:
+    def settle(self, point: FloatArray, log_scales: FloatArray, schedule: Phases) -> Mode:
         """Return the mode at the end of a search, which begins at a point and at log scales."""
         return self._mode(iterate(partial(self._expanded, log_scales), point, schedule))
 

@@ -22,8 +22,8 @@ from bayesprivmrf.inference.loglinear_fit.scale_prior import (
     learned_scales,
 )
 from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn
+from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature
-from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.smaller import decorrelated
 from bayesprivmrf.model.tables import FloatArray
 

@@ -52,7 +52,7 @@ from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
-    from bayesprivmrf.inference.noise_aware.likelihood import (
+    from bayesprivmrf.inference.mean_counts import (
         Linearized,
         MeanCounts,
         NoiseLikelihood,
@@ -187,7 +187,7 @@ def records_given_release(
     return centers, np.maximum(variances, 0.0) + precision.mean_variances(left.T)
 
 
-def cut_limits(
+def whole_limits_between(
     centers: FloatArray, deviations: FloatArray, prob: float, ends: Ends
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the means and the equal-tailed limits of normal distributions cut off at two ends, whole numbers."""

@@ -159,7 +159,7 @@ STATISTICS = {
 }
 
 
-class Mixing(NamedTuple):
+class ChainMixing(NamedTuple):
     """Mixing of chains: largest R-hat, smallest effective sample sizes, and smallest E-BFMI.
 
     Entries are NaN if no number varies, or if they were not computed.
@@ -197,7 +197,7 @@ class Sampled:
     statistics: Mapping[str, np.ndarray]
     is_interrupted: bool
     stats: Mapping[str, Any]
-    mixing: Mixing | None = None
+    mixing: ChainMixing | None = None
     is_late: bool = False
     work: float = 0.0
 

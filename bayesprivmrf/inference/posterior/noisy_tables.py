@@ -110,7 +110,7 @@ def replicated_tables(
     """
     replicated = []
     for position, table in enumerate(evidence.answers(counts)):
-        whole = whole_counts(evidence, position, table)
+        whole = answers_before_noise(evidence, position, table)
         noisy = drawn_numbers(evidence.noise[position], whole, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
@@ -125,14 +125,14 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     tables = zip(table_labels(evidence), evidence.answers(counts), strict=True)
     for position, (label, table) in enumerate(tables):
         mask = possible_cells(evidence, position)
-        whole = whole_counts(evidence, position, table)[..., mask]
+        whole = answers_before_noise(evidence, position, table)[..., mask]
         numbers = published_table(evidence, position)[mask]
         density = evidence.noise[position].log_probability(numbers, whole)
         found[label] = density.sum(axis=-1)
     return found
 
 
-def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
+def answers_before_noise(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
     """Return the answers to which noise is added: rounded under integer noise, and unchanged otherwise."""
     if not evidence.noise[position].is_discrete:
         return counts

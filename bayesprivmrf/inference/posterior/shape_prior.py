@@ -67,7 +67,7 @@ FLOOR = 0.1
 # largest sum of the floors of one row, prior counts; rows of more than 20 cells have smaller floors
 FLOOR_OF_ROW = 2.0
 # prior standard deviation of the part of log A that all tables share
-SPREAD_IN_COMMON = 1.5
+SPREAD_COMMON_TO_TABLES = 1.5
 # prior standard deviation of each table's own part of log A
 SPREAD_BETWEEN_TABLES = 1.0
 # factor of z in the margin of staying and moving: the log odds have the standard deviation 2.8, so that two standard
@@ -75,7 +75,7 @@ SPREAD_BETWEEN_TABLES = 1.0
 SPREAD_OF_STAYING = 2.0
 # bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
 # among them
-LARGEST = 100.0
+LARGEST_CONCENTRATION = 100.0
 # smallest number of which a logarithm or a root is taken
 _TINY = 1e-300
 
@@ -131,7 +131,7 @@ class ShapePrior:
         return {
             "concentration_floor": FLOOR,
             "concentration_floor_of_row": FLOOR_OF_ROW,
-            "concentration_spread_in_common": SPREAD_IN_COMMON,
+            "concentration_spread_in_common": SPREAD_COMMON_TO_TABLES,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
             "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
         }
@@ -219,7 +219,9 @@ class ShapePrior:
                 kind = f"concentration_{table.step}"
             else:
                 kind = "concentration"
-            standardized = np.log(level) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
+            standardized = np.log(level) / math.hypot(
+                SPREAD_COMMON_TO_TABLES, SPREAD_BETWEEN_TABLES
+            )
             learned[table_name(kind, names, table.scope)] = standardized.reshape(lead)
         log_prior = {}
         for clique in forest.order:
@@ -263,8 +265,8 @@ def clique_shapes(clique, position, data, shapes):
             shapes[cell] = data.fixed[cell]
         return
     # log of A times R, less the normalization of the margins
-    level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
-    level += data.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
+    level = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
+    level += data.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST_CONCENTRATION)
     for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
         log_sum = log_whole(group, position, data)
         level -= log_sum
@@ -353,9 +355,9 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
                     spread_of(first + k - data.factor_starts[cell], data) * part
                 )
         # through the bound of A to z_0 and z_C
-        free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
-        by_free = whole / (1.0 + math.exp(free) / LARGEST)
-        result[0] += SPREAD_IN_COMMON * by_free
+        free = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
+        by_free = whole / (1.0 + math.exp(free) / LARGEST_CONCENTRATION)
+        result[0] += SPREAD_COMMON_TO_TABLES * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
             # through the normalization of the margins

@@ -40,6 +40,7 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -217,11 +218,27 @@ def _draw(
     return accepted / (points.shape[0] * trajectories)
 
 
+class LatentTables(NamedTuple):
+    """Draws of the latent tables.
+
+    Parameters
+    ----------
+    points
+        Coordinates θ' of the tables, shape (draws, d): :math:`s = (N + κ) E_{θ'} t - κ E_0 t`.
+    totals
+        Numbers of records N, shape (draws,).
+    precisions
+        Diagonal of T⁻¹, shape (draws, d).
+    """
+
+    points: FloatArray
+    totals: FloatArray
+    precisions: FloatArray
+
+
 def draw_potentials(
     plan: Plan,
-    points: FloatArray,
-    totals: FloatArray,
-    precisions: FloatArray,
+    tables: LatentTables,
     curvature: FloatArray,
     rng: np.random.Generator,
     *,
@@ -234,12 +251,8 @@ def draw_potentials(
     ----------
     plan
         Compiled marginals of the model.
-    points
-        Coordinates θ' of the latent tables, shape (draws, d): :math:`s = (N + κ) E_{θ'} t - κ E_0 t`.
-    totals
-        Numbers of records N, shape (draws,).
-    precisions
-        Diagonal of T⁻¹, shape (draws, d).
+    tables
+        Draws of the latent tables.
     curvature
         NΣ + T⁻¹ at a preliminary mode, shape (d, d); if d is large its diagonal, shape (d,).
     rng
@@ -256,13 +269,14 @@ def draw_potentials(
         Potentials, shape (draws, d); marginals, shape (draws, cells); and the mean acceptance probability of a
         trajectory.
     """
+    points = tables.points
     size = points.shape[1]
     betas = np.empty(points.shape)
     marginals = np.empty((len(points), plan.effects.cells))
     if not points.size:
         marginals[:] = plan.moments(np.zeros(size))[1]
         return betas, marginals, 1.0
-    given = [np.ascontiguousarray(values, dtype=float) for values in (points, totals, precisions)]
+    given = [np.ascontiguousarray(values, dtype=float) for values in tables]
     # with more than 150 coordinates each has many records or little skew, and fewer trajectories suffice
     trajectories = 8 if size <= 150 else 4
     base = excess * plan.moments(np.zeros(size))[2]

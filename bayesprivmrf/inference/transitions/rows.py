@@ -218,7 +218,7 @@ def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
     return values / np.where(mask.any(axis=-1), values.sum(axis=-1), 1.0)[..., np.newaxis]
 
 
-type Whitening = Callable[[FloatArray], FloatArray]
+type _Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
 # Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor
@@ -286,7 +286,7 @@ class NoisySums:
             (self.matrix[place][:, own], place) for own, place in zip(cells, places, strict=True)
         ]
 
-    def whitening(self, point: FloatArray) -> Whitening:
+    def whitening(self, point: FloatArray) -> _Whitening:
         """Return the whitening by V at coordinates (φ, log N).
 
         Raises
@@ -305,7 +305,7 @@ class NoisySums:
         noise = np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
         return (self._formed if self._windows is None else self._by_filter)(phi, total, noise)
 
-    def _formed(self, phi: FloatArray, total: float, noise: FloatArray) -> Whitening:
+    def _formed(self, phi: FloatArray, total: float, noise: FloatArray) -> _Whitening:
         from scipy.linalg import solve_triangular
 
         if len(self.noise) > _MOST_FORMED:
@@ -319,7 +319,7 @@ class NoisySums:
         lower = np.linalg.cholesky(covariance)
         return lambda columns: solve_triangular(lower, columns, lower=True)
 
-    def _by_filter(self, phi: FloatArray, total: float, noise: FloatArray) -> Whitening:
+    def _by_filter(self, phi: FloatArray, total: float, noise: FloatArray) -> _Whitening:
         first, matrix = self.rows.probabilities(phi)
         contexts = np.repeat(
             np.arange(len(first)), self.rows.states

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.inference.asked import Asked
-from bayesprivmrf.inference.criticism.assumptions import asked_marks
+from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import ChainFunction, Limits, cut_limits, half_width

@@ -4,7 +4,7 @@ from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import (
     LARGEST_STEPS,
-    UNIT,
+    RESIDUAL_UNIT,
     Design,
     LogisticRegressions,
     NodeRegressions,
@@ -19,7 +19,7 @@ from .pairwise import (
 
 __all__ = [
     "LARGEST_STEPS",
-    "UNIT",
+    "RESIDUAL_UNIT",
     "Atoms",
     "ByRegressions",
     "Design",

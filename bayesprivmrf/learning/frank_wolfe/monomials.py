@@ -37,6 +37,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
@@ -175,7 +176,7 @@ class MonomialsByRegressions(ByRegressions):
         np.add.at(gathered.T, inner, weights.T)
         return gathered
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the settings as JSON values, without the sets, which the model's file contains."""
         if self.parity_law is None:
             law = None

@@ -35,9 +35,11 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 type _Four = tuple[Any, Any, Any, Any]
 
 # Steps in a residual of 1
-UNIT = 4096
+RESIDUAL_UNIT = 4096
 
-_BLOCK = 4000  # records in a block: residuals of at most UNIT + 90 then sum to less than 2^24
+_BLOCK = (
+    4000  # records in a block: residuals of at most RESIDUAL_UNIT + 90 then sum to less than 2^24
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -180,7 +182,7 @@ class NodeRegressions(ABC):
         return of_records, (self._groups, self._steps, self.table, self.shift)
 
     def sums(self) -> IntArray:
-        """Return the negative gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        """Return the negative gradient, summed over records, times `RESIDUAL_UNIT`: shape (regressions, columns)."""
         blocks = range(0, len(self.margins), _BLOCK)
         work = self.margins.size * self.coefficients.shape[1]
         # with fewer products, starting the threads takes longer than the work
@@ -247,8 +249,9 @@ class LogisticRegressions(NodeRegressions):
         See `NodeRegressions`.
     nodes
         Column of `labels` that is the dependent variable of each regression, shape (regressions,).
-    positive, negative
-        Codes of y = +1 and y = -1, by default 1 and 0; records with other codes are not in the regression.
+    state_pair
+        Codes of y = +1 and of y = -1, each of shape (regressions,), by default 1 and 0; records with other codes are
+        not in the regression.
     """
 
     def __init__(
@@ -258,24 +261,17 @@ class LogisticRegressions(NodeRegressions):
         counts: IntArray,
         radius: float,
         nodes: np.ndarray,
-        positive: np.ndarray | None = None,
-        negative: np.ndarray | None = None,
+        state_pair: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         super().__init__(design, labels, counts, len(nodes), radius)
         self._nodes = self.owners = np.asarray(nodes, dtype=np.int64)
-        size = len(nodes)
-        if positive is None:
-            self._positive = np.ones(size, np.int64)
-        else:
-            self._positive = np.asarray(positive, np.int64)
-        if negative is None:
-            self._negative = np.zeros(size, np.int64)
-        else:
-            self._negative = np.asarray(negative, np.int64)
+        if state_pair is None:
+            state_pair = (np.ones(len(nodes)), np.zeros(len(nodes)))
+        self._positive, self._negative = (np.asarray(each, np.int64) for each in state_pair)
 
     def _table(self) -> np.ndarray:
         r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, nondecreasing."""
-        table = np.rint(UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
+        table = np.rint(RESIDUAL_UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
         return np.maximum.accumulate(table).astype(np.int32)
 
     @property

@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
-    UNIT,
+    RESIDUAL_UNIT,
     Design,
     LogisticRegressions,
     NodeRegressions,
@@ -57,7 +58,7 @@ class SoftmaxRegressions(NodeRegressions):
     def _table(self) -> np.ndarray:
         r"""Return :math:`e^{\langle w, f \rangle}` by cell of the margin, in nondecreasing whole numbers."""
         margin = self.cells()
-        # largest entry 2^40: products with `UNIT` and sums over states are exact in double precision
+        # largest entry 2^40: products with `RESIDUAL_UNIT` and sums over states are exact in double precision
         table = np.rint(2.0**40 * np.exp(self.radius * (margin - 1)))
         return np.maximum.accumulate(np.maximum(table, 1.0))
 
@@ -76,14 +77,16 @@ class SoftmaxRegressions(NodeRegressions):
         others = np.add.reduceat(high, self._starts[:-1]).repeat(self._states) - high
         share = np.maximum.reduceat(others / (low + others), self._starts[:-1])
         # 2^-20 exceeds all rounding errors of a residual before it becomes a whole number
-        bounds = np.floor(UNIT * share + (self._states - 1) / 2 + 2.0**-20)
+        bounds = np.floor(RESIDUAL_UNIT * share + (self._states - 1) / 2 + 2.0**-20)
         return bounds.astype(np.int64).repeat(self._states)
 
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
         from bayesprivmrf.learning.frank_wolfe.atoms import softmax_residuals
 
         of_records, of_move = self._arguments(rows, codes)
-        softmax_residuals(*of_records, self._nodes, self._starts, *of_move, float(UNIT), out)
+        softmax_residuals(
+            *of_records, self._nodes, self._starts, *of_move, float(RESIDUAL_UNIT), out
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,7 +177,7 @@ class PairwiseByRegressions(ByRegressions):
         kept = {pair: block.ravel() for pair, block in blocks.items() if block.any()}
         return Fixed(tuple(kept), np.concatenate([np.zeros(0), *kept.values()]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the settings as JSON values."""
         pairs = np.argwhere(np.triu(self.eligible)).tolist()
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)
@@ -318,7 +321,7 @@ class PairwiseByPairs(PairwiseByRegressions):
         """Return one logistic regression for each pair of states of each node."""
         node, positive, negative = self._pairs.T
         design = Design.with_constant(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, node, positive, negative)
+        return LogisticRegressions(design, codes, counts, self.radius, node, (positive, negative))
 
     def linearised(
         self, learned: Any, prob: float, total: float, generator: np.random.Generator

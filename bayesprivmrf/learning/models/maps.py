@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Protocol, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -73,7 +74,7 @@ class SavedMap:
             _MAPS.add(cls.kind, cls)
 
     @abstractmethod
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the kind and the settings as values that JSON can hold."""
 
     @classmethod
@@ -90,7 +91,7 @@ class SavedMap:
         """
 
 
-def common_content(learned: Any) -> dict[str, Any]:
+def common_content(learned: Any) -> dict[str, Json]:
     """Return the entries that the files of all learned models have, besides the domain."""
     found: dict[str, Any] = {}
     if learned.statistics is not None:  # all but its numbers, and the domain, which is the model's
@@ -104,7 +105,7 @@ def common_content(learned: Any) -> dict[str, Any]:
     return found | {"total": learned.total, "details": details_content(learned.details)}
 
 
-def map_content(learned: Any) -> dict[str, Any]:
+def map_content(learned: Any) -> dict[str, Json]:
     """Return the entries of the noise on the total and of the map, ``None`` for one that files do not hold."""
     noise = learned.total_noise
     known = learned.map

@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.files import Json
 from bayesprivmrf.learning.models.maps import (
     common_content,
     map_content,
@@ -172,7 +173,7 @@ class LearnedMonomials(AsPairs):
             found |= dict.fromkeys(combinations(members[place], 2), float(self.coefficients[place]))
         return ((i, j, weight) for (i, j), weight in found.items())
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             **sets_content(self.sets, self.details),
             **common_content(self),
@@ -193,12 +194,12 @@ class LearnedMonomials(AsPairs):
         return cls(sets=sets, coefficients=coefficients, **known)
 
 
-def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Any]:
+def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Json]:
     """Return the file entries of a family of sets, with its maximal sets unless it is complete, and of details."""
-    found: dict[str, Any] = {"order": sets.order, "details": details_content(details)}
-    if sets.is_complete:
-        return found
-    return found | {"scopes": [list(members) for members in sets.largest()]}
+    found: dict[str, Json] = {"order": sets.order, "details": details_content(details)}
+    if not sets.is_complete:
+        found["scopes"] = [list(members) for members in sets.largest()]
+    return found
 
 
 def restored_sets(content: Fields, variables: int) -> Monomials:

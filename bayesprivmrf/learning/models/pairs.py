@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.maps import (
     common_content,
@@ -195,7 +196,7 @@ class LearnedPairs(LearnedNetwork):
     # File format: the array holds the fields, then rows, columns and values of all nonzero couplings above the
     # diagonal, then the noisy measurements.
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         count = int(np.count_nonzero(np.triu(self.coupling_matrix, k=1)))
         # the order of the entries in a file
         names = ("total", "total_noise", "details", "couplings", "map", "statistics")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.learning.models.graph import Weight
 from bayesprivmrf.learning.models.maps import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.pairwise import AsPairs
@@ -193,7 +194,7 @@ class LearnedPotentials(AsPairs):
                     found[pair] = entry
         return found
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         # the order of the entries in a file
         content = (
             model_content(self.model) | dict.fromkeys(("total", "details")) | common_content(self)

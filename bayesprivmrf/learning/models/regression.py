@@ -10,6 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.files import Json
 from bayesprivmrf.learning.models.solution import NO_COUNTS
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable
@@ -156,7 +157,7 @@ class LearnedRegression(Released):
             ("privacy", self.privacy_statement()),
         ]
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             "target": self.domain.index(self.target),
             "total": self.total,

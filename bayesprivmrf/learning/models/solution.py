@@ -34,6 +34,7 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning, warn_caller
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.criticism import contradictions, learned_contradictions
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.solution import Solution, Status
@@ -291,7 +292,7 @@ class Signal:
         return not self.knows_total or 2 * len(self.hidden) >= max(len(self.free), 1)
 
     @property
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, Json]:
         """Entries of a release's details: the status and the quantity that the noise hides; empty otherwise."""
         if not self.is_noise_alone:
             return {}

@@ -11,11 +11,12 @@ variance of a mean. :math:`\tau_k^2` is the excess of the mean square of the :ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.optimize import one_blas_thread, ridge_mode
 from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.parities.mode import (
@@ -76,7 +77,7 @@ class MonomialsByParities(SavedMap):
         return self.fitted(sums)[:1]
 
     @one_blas_thread()
-    def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
+    def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Json]]:
         """Return the coefficients for noisy sums, shape (K,), and the details of the search."""
         records = max(float(sums[0]), 1.0)
         means = sums / records
@@ -88,7 +89,7 @@ class MonomialsByParities(SavedMap):
         total_noise = (self.total_law if self.has_total else self.law).variance / records**2
         return posterior_mode(self.sets, means, noise, total_noise, records)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return the settings as JSON values, without the sets, which the model's file contains."""
         return {
             "kind": self.kind,
@@ -138,7 +139,7 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
 
 def fit_parities(
     sets: Monomials, means: FloatArray, ridges: FloatArray, tolerance: float = 1e-7
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, dict[str, Json]]:
     r"""Return the coefficients that maximize :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
 
     Parameters

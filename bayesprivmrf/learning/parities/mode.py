@@ -45,11 +45,12 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit import (
     PRIOR_DEVIATION,
     NoisyMeans,
@@ -220,7 +221,7 @@ class CauchyPriors:
 
 def posterior_mode(
     sets: Monomials, means: FloatArray, noise: float, total_noise: float, total: float
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, dict[str, Json]]:
     r"""Return the posterior mode that the module defines, and the details of the search.
 
     Parameters

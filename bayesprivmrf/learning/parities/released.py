@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError, warn_caller
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.monomials import (
@@ -184,12 +185,8 @@ class ReleasedParities(Released):
         """
         if order is None:
             order = self.sets.order
-        else:
-            order = order
         order = whole_number("order", order, 1, self.sets.order)
-        if ridge is None:
-            ridge = None
-        else:
+        if ridge is not None:
             ridge = at_least("ridge", ridge, 0)
         if ridge is None and self.details.get("method") == "pmw":
             ridge = 0.0
@@ -254,7 +251,7 @@ class ReleasedParities(Released):
             ("privacy", self.privacy_statement()),
         ]
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         return {
             **sets_content(self.sets, self.details),
             "law": None if self.law is None else self.law.as_dict(),

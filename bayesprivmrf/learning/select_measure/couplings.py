@@ -42,10 +42,10 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.fit import (
     PRIOR_DEVIATION,
     PairFit,
@@ -68,7 +68,7 @@ from bayesprivmrf.learning.select_measure.learned_scales import with_learned_sca
 from bayesprivmrf.learning.select_measure.measured_tables import Merging, NoisyTable
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.learning.select_measure.round_fit import fit_tables
-from bayesprivmrf.learning.select_measure.targets import PairTargets, noise_variances
+from bayesprivmrf.learning.select_measure.targets import PairTargets, table_variances
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -258,7 +258,7 @@ def fit_merged(
     for place, (scope, values) in enumerate(zip(scopes, numbers, strict=True)):
         if place >= len(cards) and not part[place - len(cards)]:
             continue
-        variances = np.full(values.shape, noise_variances(plan)[len(scope) - 1])
+        variances = np.full(values.shape, table_variances(plan)[len(scope) - 1])
         for v in scope:  # each contraction moves the first axis to the end
             into = np.eye(groups[v])[merging.groups[v]]
             values, variances = (
@@ -288,7 +288,7 @@ def fit_merged(
     )
 
 
-def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:
+def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Json]:
     """Return public numbers about a release."""
     return {
         "status": fitted.fit.status.value,

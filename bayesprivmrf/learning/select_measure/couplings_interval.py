@@ -47,12 +47,12 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
-type Limits = tuple[FloatArray, FloatArray]
+type CouplingLimits = tuple[FloatArray, FloatArray]
 
 
 def linearised_limits(
     learned: LearnedPairs, noise: Noise, prob: float, total: float, generator: np.random.Generator
-) -> Limits:
+) -> CouplingLimits:
     """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
     Parameters

@@ -10,14 +10,18 @@ who has the release can run them on rows drawn from the released model. `learned
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.maps import SavedMap, mechanism_module
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
-from bayesprivmrf.learning.select_measure.couplings_interval import Limits, linearised_limits
+from bayesprivmrf.learning.select_measure.couplings_interval import (
+    CouplingLimits,
+    linearised_limits,
+)
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.learning.select_measure.refit_model import Noise
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -46,7 +50,7 @@ class CouplingsByMeasurement(SavedMap):
 
     kind = "couplings-by-measurement"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
         if self.total_noise is None:
             noise = None
@@ -90,7 +94,7 @@ class CouplingsByMeasurement(SavedMap):
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
-    ) -> Limits:
+    ) -> CouplingLimits:
         """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
         Parameters

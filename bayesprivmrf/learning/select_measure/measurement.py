@@ -42,10 +42,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.learning.models.maps import require_states, written_pairs
 from bayesprivmrf.learning.select_measure.measured_tables import MergeRule
 from bayesprivmrf.model.tables import IntArray
@@ -89,7 +90,7 @@ class MeasurementPlan:
     selection_scale: float | None
     rules: tuple[MergeRule, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Json]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
         complete = all_pairs(self.cardinalities)
         return {

@@ -32,7 +32,7 @@ DRAWS_OF_A_COORDINATE = 20
 EFFECTS_AT_ONCE = 1 << 22
 
 # A number this much smaller than the largest one of its kind is rounding error
-ROUNDING = 1e-12
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,11 +149,11 @@ class RefitModel:
             inverse = (directions / (np.maximum(information, 0.0) + prior)) @ directions.T
             pull = prior * inverse
             error = inverse @ weighed
-            known = np.maximum(information, information.max(initial=1.0) * ROUNDING)
+            known = np.maximum(information, information.max(initial=1.0) * _ROUNDING)
             free = directions / np.sqrt(known)
         else:
             penalty = (
-                np.diag(noise / np.maximum(expected, ROUNDING) + 1 / self.total)
+                np.diag(noise / np.maximum(expected, _ROUNDING) + 1 / self.total)
                 / PRIOR_DEVIATION**2
             )
             error = np.linalg.inv(self.covariance + penalty)

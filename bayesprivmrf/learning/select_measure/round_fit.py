@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.inference.loglinear_fit.moments import ExactMoments, Scope, moments_of
-from bayesprivmrf.inference.optimize import MEMORY, Optimum, one_blas_thread, ridge_mode
+from bayesprivmrf.inference.optimize import UPDATES_KEPT, Optimum, one_blas_thread, ridge_mode
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.select_measure.measured_tables import NoisyTable
@@ -204,7 +204,7 @@ def fit_tables(
             unit=unit,
             gradient_tolerance=_TOLERANCE,
             iterations=iterations,
-            memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
+            memory=int(np.clip(_MEMORY // max(effects.size, 1), UPDATES_KEPT, _MOST_KEPT)),
             is_enough=nearest.is_enough,
         )
         status = nearest.ended(found)

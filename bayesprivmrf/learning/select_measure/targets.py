@@ -98,7 +98,7 @@ class PairTargets:
         """
         cards = np.array(plan.cardinalities)
         pairs = measured.pairs.tolist()
-        (noise_one, noise_two) = noise_variances(plan)
+        (noise_one, noise_two) = table_variances(plan)
         (precision, noise) = mean_precisions(plan, pairs)
         if plan.form == "moments":
             single = list(measured.one_way[:, None] / (np.sqrt(2) * total))
@@ -255,7 +255,7 @@ def mean_precisions(
 ) -> tuple[FloatArray, float]:
     """Return the precisions of single variables' sums of effects, shape (p,), and the noise variance of pairs'."""
     cards = plan.cardinalities
-    (one, two) = noise_variances(plan)
+    (one, two) = table_variances(plan)
     if (
         plan.form == "moments"
     ):  # sums of spins and products are effects times the roots of two and four
@@ -267,7 +267,7 @@ def mean_precisions(
     return precision, two
 
 
-def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:
+def table_variances(plan: MeasurementPlan) -> tuple[float, float]:
     """Return the positive noise variances of entries of one-way and two-way measurements, records squared."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)
 

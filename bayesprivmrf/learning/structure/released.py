@@ -10,6 +10,7 @@ import numpy as np
 
 from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.files import Json
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.base import Provenance, Released
@@ -171,7 +172,7 @@ class ReleasedGraph(Released):
             return f"{shown}, and {hidden} more edges"
         return shown
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> dict[str, Json]:
         if self.pairs is None:
             pairs = None
         else:

@@ -340,9 +340,7 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
             positions, distinct = pd.factorize(native)
     elif engine.is_pyarrow():
         encoded = native.dictionary_encode().combine_chunks()
-        if hasattr(encoded, "indices"):
-            encoded = encoded
-        else:
+        if not hasattr(encoded, "indices"):
             encoded = encoded.chunk(0)
         positions = encoded.indices.fill_null(0)
         distinct = encoded.dictionary

@@ -144,9 +144,7 @@ def positions_of(series: Any, name: Hashable, order: DeclaredOrder | None) -> Po
     if order is None and type_name(dtype) not in {"Int128", "UInt128"}:
         if dtype.is_integer():
             values = series.to_numpy()
-            if values.dtype.kind == "u":
-                values = values
-            else:
+            if values.dtype.kind != "u":
                 values = values.astype(np.int64)
             return Positions(keys=values, steps=values)
         # exact for the narrower types; infinity is no position and is refused below

@@ -28,7 +28,7 @@ from bayesprivmrf.model.tables import IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenTables:
     """Chosen tables, and the last choice among the candidates that were left.
 
     Parameters
@@ -75,14 +75,14 @@ class Candidates(ABC):
         return ends_across(self.scopes, parts_of(len(run.plan.declared), model))
 
     @abstractmethod
-    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> Choice:
+    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> ChosenTables:
         """Charge and make private choices of so many tables, which cost rho together."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(sensitive)"
 
 
-def cells_of(scopes: Sequence[Scope], cardinalities: Sequence[int]) -> IntArray:
+def scope_sizes(scopes: Sequence[Scope], cardinalities: Sequence[int]) -> IntArray:
     """Return the number of cells of each table, shape (scopes,)."""
     return np.array([math.prod(cardinalities[v] for v in scope) for scope in scopes])
 
@@ -102,13 +102,13 @@ class FewCandidates(Candidates):
     size: Size
     most_size: float
 
-    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> Choice:
+    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> ChosenTables:
         """Charge and choose tables in turn; a table that does not fit with earlier ones is dropped."""
         scopes = self.scopes
         model = run.drawn.scopes
         everything = without_subsets(scopes)
         if number >= len(everything) and self.size.bears([*model, *everything], self.most_size):
-            return Choice(scopes=everything)
+            return ChosenTables(scopes=everything)
         chosen: list[Scope] = []
         last = None
         left_at_last = None
@@ -128,7 +128,7 @@ class FewCandidates(Candidates):
                 eligible &= np.array([not set(c) <= inside for c in scopes])
                 eligible &= ~is_across | (self.ends(run, chosen)[:, 0] >= 0)
             eligible[place] = False
-        return Choice(scopes=chosen, last=last, eligible=left_at_last)
+        return ChosenTables(scopes=chosen, last=last, eligible=left_at_last)
 
 
 def few_candidates(run: Run, known: Known, exact: ExactTables, number: int) -> FewCandidates:
@@ -161,7 +161,7 @@ def few_candidates(run: Run, known: Known, exact: ExactTables, number: int) -> F
         scopes=scopes,
         misfits=exact.misfits(scopes, expected),
         of_noise=run.misfits_of_noise(known.merging, scopes),
-        cells=cells_of(scopes, cards),
+        cells=scope_sizes(scopes, cards),
         size=known.size,
         most_size=most_size,
     )

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
 from bayesprivmrf.checks import one_of, positive_finite, require, whole_number
+from bayesprivmrf.files import Json
 from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.solution import FALLBACK, HIDDEN_BY_NOISE
@@ -152,7 +153,7 @@ class SelectMeasure(LearningMechanism[Form, LearnedIsing | LearnedPairwise | Lea
         """True if the number of records has its own budget; rounds take it from tables of single variables."""
         return self.degree is not None
 
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, Json]:
         """Return the settings of the requested form, as numbers and text."""
         if self.degree is None:
             own = {"degree", "measure"}

@@ -35,17 +35,17 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # M, the steps of a misfit for one record. Rounding a mean count to a step moves a misfit by at most half a step, far
 # less than the noise on it.
-STEPS = 64
+MISFIT_STEPS = 64
 
 
 def expected_counts(table: FloatArray, total: float) -> IntArray:
     """Return a model's mean counts in whole steps of 1/M record, flat."""
-    return np.rint(STEPS * total * table.ravel()).astype(np.int64)
+    return np.rint(MISFIT_STEPS * total * table.ravel()).astype(np.int64)
 
 
 def misfit(counts: IntArray, expected: IntArray) -> int:
     """Return the L1 distance between counts and a model's mean counts, steps of 1/M record."""
-    return int(np.abs(STEPS * counts - expected).sum())
+    return int(np.abs(MISFIT_STEPS * counts - expected).sum())
 
 
 @njit(nogil=True, cache=True)
@@ -64,7 +64,7 @@ def _misfits(
             table[np.uint64(one[row]) * width + np.uint64(other[row])] += weights[row]
         total = 0
         for cell in range(table.size):
-            total += abs(STEPS * table[cell] - expected[first[place] + cell])
+            total += abs(MISFIT_STEPS * table[cell] - expected[first[place] + cell])
         found[place] = total
 
 

@@ -38,7 +38,7 @@ from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.learning.select_measure import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
-from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
+from bayesprivmrf.mechanisms.select_measure.misfits import MISFIT_STEPS
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
@@ -109,7 +109,7 @@ class RoundsPlan:
     @property
     def largest_change(self) -> float:
         """Range of the changes of scores, steps; scores may increase and decrease."""
-        return 2.0 * self.moved * STEPS
+        return 2.0 * self.moved * MISFIT_STEPS
 
     @property
     def free(self) -> list[int]:
@@ -262,7 +262,7 @@ def singles_noise(plan: RoundsPlan) -> DiscreteGaussian:
 
 def counting_noise(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
     """Return the noise distribution of several order statistics of misfits, steps."""
-    sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
+    sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * MISFIT_STEPS, math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
 
@@ -290,7 +290,7 @@ def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray
     """
     # half of a table's noise remains after the fit, which pools tables and shrinks
     error = 0.5 * weight * math.sqrt(2 / math.pi) * law.standard_deviation
-    return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
+    return np.minimum(np.rint(MISFIT_STEPS * error * cells), 2.0**50).astype(np.int64)
 
 
 def numbers_of_tables(most: int) -> list[int]:

@@ -11,8 +11,9 @@ not differ from noise alone (`bayesprivmrf.learning.models.solution`).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
@@ -103,7 +104,7 @@ def _left_out(run: FinishedRounds) -> list[Scope]:
     return [c for c, kept in missing.items() if not run.known.size.bears([*model, kept])]
 
 
-def _details(run: FinishedRounds, domain: Domain, signal: Signal) -> dict[str, Any]:
+def _details(run: FinishedRounds, domain: Domain, signal: Signal) -> dict[str, Json]:
     """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status = run.fit.status
     merging = run.merging

@@ -62,9 +62,13 @@ from bayesprivmrf.learning.select_measure.learned_scales import with_learned_sca
 from bayesprivmrf.learning.select_measure.measured_tables import Merging
 from bayesprivmrf.learning.select_measure.round_fit import RoundFit, carried, fit_tables, maximal
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
-from bayesprivmrf.mechanisms.select_measure.candidates import Candidates, Choice, few_candidates
+from bayesprivmrf.mechanisms.select_measure.candidates import (
+    Candidates,
+    ChosenTables,
+    few_candidates,
+)
 from bayesprivmrf.mechanisms.select_measure.exact_tables import ExactTables
-from bayesprivmrf.mechanisms.select_measure.misfits import STEPS, basis_scores
+from bayesprivmrf.mechanisms.select_measure.misfits import MISFIT_STEPS, basis_scores
 from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
@@ -200,7 +204,7 @@ def steps_of(run: Run, records: CodedRecords) -> Iterator[Known]:
         allowed = allowance(
             found.cells, tables_noise(plan, measuring, max(standing.number, 1)), CHOOSING_WEIGHT
         )
-        choice = Choice(scopes=[])
+        choice = ChosenTables(scopes=[])
         if standing.number > 0:
             choice = found.choose(run, found.misfits - allowed, standing.number, choosing)
         if not choice.scopes:
@@ -275,12 +279,12 @@ def bounded_by_counting(
         return known
     allowed = allowance(found.cells, tables_noise(run.plan, measuring, 1), COUNTING_WEIGHT)
     bounds = allowed + found.of_noise + standing.largest + ONE_SIDED * standing.deviation
-    unmeasured = known.unmeasured.bounded(known.fit, found.scopes, bounds / STEPS)
+    unmeasured = known.unmeasured.bounded(known.fit, found.scopes, bounds / MISFIT_STEPS)
     return replace(known, unmeasured=unmeasured)
 
 
 def bounded_by_choice(
-    run: Run, known: Known, found: Candidates, choice: Choice, allowed: IntArray, rho: float
+    run: Run, known: Known, found: Candidates, choice: ChosenTables, allowed: IntArray, rho: float
 ) -> Known:
     """Return bounds by the last choice of a round, which cost rho, on misfits to the model before its tables."""
     if choice.last is None or choice.eligible is None or run.plan.is_wide:
@@ -290,10 +294,10 @@ def bounded_by_choice(
     unmeasured = known.unmeasured.by_choice(
         known.fit,
         [found.scopes[k] for k in left],
-        allowed[left] / STEPS,
+        allowed[left] / MISFIT_STEPS,
         int(np.searchsorted(left, choice.last)),
         next(each for each in reversed(run.drawn.measured) if each.scope == scope),
-        choice_scale(run.plan, rho) / STEPS,
+        choice_scale(run.plan, rho) / MISFIT_STEPS,
     )
     return replace(known, unmeasured=unmeasured)
 

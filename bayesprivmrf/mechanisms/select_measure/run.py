@@ -17,7 +17,7 @@ from bayesprivmrf.learning.select_measure.learned_scales import SingleNoise
 from bayesprivmrf.learning.select_measure.measured_tables import MeasuredTable, Merging
 from bayesprivmrf.learning.select_measure.round_fit import RoundFit
 from bayesprivmrf.mechanisms.select_measure.exact_tables import ExactTables
-from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
+from bayesprivmrf.mechanisms.select_measure.misfits import MISFIT_STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import RoundsPlan
 from bayesprivmrf.mechanisms.select_measure.size import Size
 from bayesprivmrf.mechanisms.select_measure.unmeasured import Unmeasured
@@ -142,7 +142,7 @@ class Run:
 
     def misfits_of_noise(self, merging: Merging, scopes: Sequence[Scope]) -> IntArray:
         """Return the effect of the noise on single variables on misfits, steps of 1/M record: public."""
-        return np.rint(STEPS * self.single_noise(merging).misfits(scopes)).astype(np.int64)
+        return np.rint(MISFIT_STEPS * self.single_noise(merging).misfits(scopes)).astype(np.int64)
 
     def imprecise(self, merging: Merging, tables: int, rho: float) -> list[Scope]:
         """Return the variables to measure again beside some tables, because their own are imprecise."""

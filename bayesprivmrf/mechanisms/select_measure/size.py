@@ -37,7 +37,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.marginals.layout import Layout, elimination_order
 from bayesprivmrf.marginals.planning import BucketTree, array_forecast
 from bayesprivmrf.mechanisms.record_mechanisms import noisy_sums
-from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
+from bayesprivmrf.mechanisms.select_measure.misfits import MISFIT_STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
     SINGLES_SHARE,
@@ -249,19 +249,17 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     numbers = len(numbers_of_tables(most))
     left = plan.rho - alone
     for number, share in enumerate(ROUND_SHARES, start=1):
-        rho = min(share * (plan.rho - alone), left)
         if number == len(ROUND_SHARES):
             rho = left
-            left = 0.0
         else:
-            left = left - rho
-            rho = rho
+            rho = min(share * (plan.rho - alone), left)
+        left = left - rho
         for_counting, choosing, measuring = round_spending(rho)
         counting = counting_noise(plan, for_counting, numbers)
         scale = choice_scale(plan, choosing / most)
         # the largest draws of a round, for an audit: as if every table of declared states stood out
         draws = (
-            Sums(law=counting, copies=numbers, shift=plan.moved * STEPS),
+            Sums(law=counting, copies=numbers, shift=plan.moved * MISFIT_STEPS),
             Choices(scale=scale, score_range=plan.largest_change, copies=most),
             Sums(law=tables_noise(plan, measuring, most), copies=most * plan.moved),
         )

@@ -26,9 +26,9 @@ from bayesprivmrf.inference.loglinear_fit.moments import Scope
 from bayesprivmrf.learning.select_measure.growing_forest import GrowingForest
 from bayesprivmrf.learning.select_measure.learned_scales import SingleNoise
 from bayesprivmrf.learning.select_measure.round_fit import maximal
-from bayesprivmrf.mechanisms.select_measure.candidates import Candidates, Choice, cells_of
+from bayesprivmrf.mechanisms.select_measure.candidates import Candidates, ChosenTables, scope_sizes
 from bayesprivmrf.mechanisms.select_measure.exact_tables import ExactTables
-from bayesprivmrf.mechanisms.select_measure.misfits import STEPS, expected_counts
+from bayesprivmrf.mechanisms.select_measure.misfits import MISFIT_STEPS, expected_counts
 from bayesprivmrf.mechanisms.select_measure.run import Known, Run
 from bayesprivmrf.mechanisms.select_measure.size import Size
 from bayesprivmrf.model.tables import IntArray
@@ -91,7 +91,7 @@ class ManyCandidates(Candidates):
     forest: GrowingForest
     size: Size
 
-    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> Choice:
+    def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> ChosenTables:
         """Charge and choose several tables at once; one that does not fit with earlier ones is dropped."""
         scopes = self.scopes
         forest = self.forest
@@ -126,7 +126,7 @@ class ManyCandidates(Candidates):
         kept = len(chosen)
         while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
             kept = kept * 15 // 16
-        return Choice(scopes=chosen[:kept])
+        return ChosenTables(scopes=chosen[:kept])
 
     def takes(self, scope: Scope, most_cells: int) -> bool:
         """Return True if a table fits together with earlier ones; the forest then includes it."""
@@ -174,13 +174,13 @@ def many_candidates(
         exact.pair_misfits(pairs, [expected[c] for c in pairs]),
         exact.misfits(triples, [expected[c] for c in triples]),
     ]
-    then = np.rint(STEPS * at_first.noise.misfits(scopes)).astype(np.int64)
+    then = np.rint(MISFIT_STEPS * at_first.noise.misfits(scopes)).astype(np.int64)
     is_within = np.arange(len(scopes)) >= len(across)
     return ManyCandidates(
         scopes=scopes,
         misfits=np.concatenate(misfits),
         of_noise=np.where(is_within, run.misfits_of_noise(known.merging, scopes), then),
-        cells=cells_of(scopes, cards),
+        cells=scope_sizes(scopes, cards),
         within=expected.keys(),
         costs=np.array(costs, dtype=np.int64),
         forest=forest,

@@ -1,6 +1,7 @@
 from .dependence_graph import (
     LARGEST,
     THRESHOLDS,
+    GraphSearch,
     PairScores,
     excess_range,
     gap_range,
@@ -18,6 +19,7 @@ __all__ = [
     "LARGEST",
     "THRESHOLDS",
     "UNIT",
+    "GraphSearch",
     "PackedRecords",
     "PairScores",
     "StableStructure",

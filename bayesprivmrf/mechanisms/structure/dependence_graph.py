@@ -242,6 +242,25 @@ def excess_range(steps: int, adjacency: Adjacency) -> int:
     return 8 * UNIT
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSearch:
+    """Settings of the search for a stable graph.
+
+    Parameters
+    ----------
+    given
+        Largest number m of variables to condition on: 0, 1 or 2.
+    order
+        Largest number t of variables in a clique: 2, 3 or 4.
+    most
+        Largest distance; larger ones are cut.
+    """
+
+    given: int
+    order: int = 2
+    most: int = LARGEST
+
+
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PairScores:
     """Sensitive scores of all pairs.
@@ -269,8 +288,7 @@ class PairScores:
         cardinalities: Sequence[int],
         *,
         threshold: int,
-        given: int,
-        order: int,
+        search: GraphSearch,
         enough: int | None = None,
     ) -> Self:
         """Return the scores of fewer than `LARGEST` records.
@@ -284,7 +302,7 @@ class PairScores:
         threshold
             Smallest threshold that the scores are compared with, in steps. Of all scores below it, only the largest
             must be exact.
-        given, order
+        search
             Settings m and t.
         enough
             Distance below the threshold, in steps, from which no score need be exact; by default there is none.
@@ -297,7 +315,7 @@ class PairScores:
         found = []
         pairs = _in_order(marginal, level)
         for i, j in pairs:
-            score = _score(packed, i, j, int(marginal[i, j]), given, order, stop)
+            score = _score(packed, i, j, int(marginal[i, j]), search, stop)
             found.append(score)
             if score <= level:
                 stop = max(stop, score)
@@ -335,9 +353,7 @@ def stable_graph(
     adjacency: Adjacency,
     *,
     threshold: float,
-    given: int,
-    most: int,
-    order: int = 2,
+    search: GraphSearch,
 ) -> StableAnswer:
     """Return the edges of the graph, ascending, and its distance from another graph.
 
@@ -351,21 +367,17 @@ def stable_graph(
         Neighboring relation.
     threshold
         Threshold theta, in whole steps of 1/`UNIT`.
-    given
-        Largest number m of variables to condition on: 0, 1 or 2.
-    most
-        Largest distance; larger ones are cut.
-    order
-        Largest number t of variables in a clique: 2, 3 or 4.
+    search
+        Settings of the search.
     """
     if int(counts.sum()) >= LARGEST:
         return (), 0
     steps = round(threshold * UNIT)
-    enough = excess_range(steps, adjacency) * (most - 1)
+    enough = excess_range(steps, adjacency) * (search.most - 1)
     scores = PairScores.of(
-        codes, counts, cardinalities, threshold=steps, given=given, order=order, enough=enough
+        codes, counts, cardinalities, threshold=steps, search=search, enough=enough
     )
-    return scores.graph(steps, adjacency, most)
+    return scores.graph(steps, adjacency, search.most)
 
 
 def graphs_to_choose(
@@ -373,19 +385,14 @@ def graphs_to_choose(
     counts: IntArray,
     cardinalities: Sequence[int],
     adjacency: Adjacency,
-    *,
-    given: int,
-    most: int,
-    order: int,
+    search: GraphSearch,
 ) -> tuple[IntArray, list[StableAnswer]]:
     """Return the clearness of each of `THRESHOLDS`, and its graph and distance; see `stable_graph`."""
     if int(counts.sum()) >= LARGEST:
         return np.zeros(len(THRESHOLDS), dtype=np.int64), [((), 0)] * len(THRESHOLDS)
-    scores = PairScores.of(
-        codes, counts, cardinalities, threshold=THRESHOLDS[0], given=given, order=order
-    )
+    scores = PairScores.of(codes, counts, cardinalities, threshold=THRESHOLDS[0], search=search)
     return scores.clearness(adjacency), [
-        scores.graph(steps, adjacency, most) for steps in THRESHOLDS
+        scores.graph(steps, adjacency, search.most) for steps in THRESHOLDS
     ]
 
 
@@ -398,17 +405,17 @@ def marginal_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence
 
 
 def _score(
-    packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int
+    packed: PackedRecords, i: int, j: int, marginal: int, search: GraphSearch, stop: int
 ) -> int:
     """Return the score of a pair, or any number between the score and `stop`."""
     # with pairs alone nothing else is given, and the score given nothing is the marginal one
-    if order == 2:
+    if search.order == 2:
         score = marginal
     else:
-        score = max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
-    for size in range(1, given + 1):
+        score = max(marginal, packed.least_of_largest(i, j, 0, search.order - 2, 2**62))
+    for size in range(1, search.given + 1):
         if score > stop:
-            score = min(score, packed.least_of_largest(i, j, size, order - 2, score))
+            score = min(score, packed.least_of_largest(i, j, size, search.order - 2, score))
     return score
 
 

@@ -25,6 +25,7 @@ from bayesprivmrf.mechanisms.reading.frame import guarded
 from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.mechanisms.structure.dependence_graph import (
     THRESHOLDS,
+    GraphSearch,
     graphs_to_choose,
     largest_distance,
     release_threshold,
@@ -245,11 +246,13 @@ class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]
         records = (codes, counts, plan.specification.cardinalities, self.adjacency)
         if self.threshold is None or self.given is None or self.order is None:
             return ExactGraphs(graphs=(stable_tree(*records),))
-        settings = {"given": self.given, "order": self.order, "most": most}
+        search = GraphSearch(given=self.given, order=self.order, most=most)
         if isinstance(self.threshold, str):
-            clearness, answers = graphs_to_choose(*records, **settings)
+            clearness, answers = graphs_to_choose(*records, search)
             return ExactGraphs(graphs=tuple(answers), clearness=clearness)
-        return ExactGraphs(graphs=(stable_graph(*records, threshold=self.threshold, **settings),))
+        return ExactGraphs(
+            graphs=(stable_graph(*records, threshold=self.threshold, search=search),)
+        )
 
     def _randomise(
         self, plan: StructurePlan, exact: ExactGraphs, source: NoiseSource, stamp: Stamp

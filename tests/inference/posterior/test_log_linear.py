@@ -18,7 +18,7 @@ from inference.posterior.three_binary import cells, exact_posterior, joint
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.relaxed_counts.log_linear import LogLinear
-from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
+from bayesprivmrf.inference.posterior.superpopulation import LatentTables, draw_potentials
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
@@ -142,9 +142,7 @@ def test_potentials_given_tables_follow_their_exact_law():
     size = 20_000
     betas, marginals, _ = draw_potentials(
         plan,
-        np.tile(point, (size, 1)),
-        np.full(size, total),
-        np.full((size, 1), tau**-2),
+        LatentTables(np.tile(point, (size, 1)), np.full(size, total), np.full((size, 1), tau**-2)),
         np.array([[total * 0.5 * 4 * 0.25 + tau**-2]]),
         np.random.default_rng(0),
     )
@@ -175,8 +173,10 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
     matrix = total * fisher_information(point, plan.data) + np.diag(precision)
     found = []
     for curvature in (matrix, np.diag(matrix).copy()):
-        given = np.tile(point, (3000, 1)), np.full(3000, total), np.tile(precision, (3000, 1))
-        found.append(draw_potentials(plan, *given, curvature, np.random.default_rng(2))[:2])
+        tables = LatentTables(
+            np.tile(point, (3000, 1)), np.full(3000, total), np.tile(precision, (3000, 1))
+        )
+        found.append(draw_potentials(plan, tables, curvature, np.random.default_rng(2))[:2])
     (dense, dense_mu), (diagonal, diagonal_mu) = found
     np.testing.assert_allclose(diagonal.std(axis=0) / dense.std(axis=0), 1, atol=0.1)
     np.testing.assert_allclose(diagonal_mu.std(axis=0) / dense_mu.std(axis=0), 1, atol=0.1)
@@ -200,7 +200,10 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
     points = rng.normal(size=(size, len(precision))) / np.sqrt(precision)
     curvature = np.diag(records / latent.sampling_variance + tau**-2)
     betas, _, _ = draw_potentials(
-        latent.plan, points, np.full(size, float(records)), np.full(points.shape, tau**-2), curvature, rng,
+        latent.plan,
+        LatentTables(points, np.full(size, float(records)), np.full(points.shape, tau**-2)),
+        curvature,
+        rng,
         excess=latent.excess,
     )  # fmt: skip
     for order in (1, 2):
@@ -323,9 +326,7 @@ def test_populations_stay_with_tables_whose_cells_are_mostly_empty(seed):
     precision = np.exp(-2 * preliminary.mode.log_scales)[latent.effects_prior.levels]
     _, marginals, _ = draw_potentials(
         latent.plan,
-        points,
-        np.full(100, 1e4),
-        np.tile(precision, (100, 1)),
+        LatentTables(points, np.full(100, 1e4), np.tile(precision, (100, 1))),
         preliminary.curvature(),
         rng,
         excess=latent.excess,

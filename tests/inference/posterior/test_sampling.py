@@ -25,8 +25,8 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import nuts_run
 from bayesprivmrf.inference.posterior.formulation import (
+    ChainMixing,
     Clock,
-    Mixing,
     StepProgress,
 )
 from bayesprivmrf.inference.posterior.relaxed_counts import nutpie as nutpie_sampler
@@ -512,7 +512,7 @@ def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, is_late
     """And not where they are too few draws to tell."""
     sampled = made_up(np.random.default_rng(8).normal(size=(4, size, 3)))
     sampled = replace(sampled, is_late=is_late)
-    slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
+    slow = replace(sampled, mixing=ChainMixing(r_hat=1.001, bulk=100.0, tail=100.0))
     assert re.search(
         words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0]
     )
@@ -548,7 +548,7 @@ def test_the_diagnosis_states_the_mixing_that_was_computed_while_sampling(releas
     assert mixing.r_hat > 1.1
     assert 1 < mixing.bulk < 100
     assert 1 < mixing.tail < 2000
-    known = Mixing(r_hat=1.2, bulk=17.0, tail=18.0)
+    known = ChainMixing(r_hat=1.2, bulk=17.0, tail=18.0)
     found = diagnostics.diagnose(
         replace(made_up(apart), mixing=known), ("counts",), gather(release), "nutpie"
     )

@@ -24,7 +24,7 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
-from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
 from bayesprivmrf.inference.posterior.noisy_tables import (
@@ -36,7 +36,7 @@ from bayesprivmrf.inference.posterior.relaxed_counts.density import Density
 from bayesprivmrf.inference.posterior.relaxed_counts.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.settings import PriorSettings
-from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
+from bayesprivmrf.inference.posterior.superpopulation import LatentTables, draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
@@ -184,13 +184,15 @@ class LogLinear(RelaxedCounts):
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
             log_scales = np.broadcast_to(self.latent.mode.log_scales, (*lead, prior.count))
+        coordinates = np.asarray(draws["coordinates"], dtype=float)
+        tables = LatentTables(
+            points=coordinates.reshape(draws_in_all, latent.effects.size),
+            totals=total.reshape(draws_in_all),
+            precisions=np.exp(-2 * log_scales.reshape(draws_in_all, -1))[:, prior.levels],
+        )
         effects, marginals, acceptance = draw_potentials(
             latent.plan,
-            np.asarray(draws["coordinates"], dtype=float).reshape(
-                draws_in_all, latent.effects.size
-            ),
-            total.reshape(draws_in_all),
-            np.exp(-2 * log_scales.reshape(draws_in_all, -1))[:, prior.levels],
+            tables,
             self.latent.curvature(),
             rng,
             excess=latent.excess,

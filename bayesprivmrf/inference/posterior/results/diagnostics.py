@@ -21,7 +21,7 @@ import numpy as np
 from bayesprivmrf.errors import SamplingWarning, warn_caller
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
-from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
+from bayesprivmrf.inference.posterior.formulation import ChainMixing, Finished, Sampled, Sampler
 from bayesprivmrf.inference.posterior.results.convergence import convergence_of
 from bayesprivmrf.model.tables import FloatArray
 
@@ -201,7 +201,7 @@ def diverges(sampled: Sampled) -> bool:
     return bool(np.mean(sampled.statistics["diverging"]) > LARGEST_DIVERGING)
 
 
-def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
+def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> ChainMixing:
     """Return the mixing of chains, from arrays of shape (chain, draw, ...).
 
     Of many numbers, those that vary most are judged.
@@ -213,7 +213,7 @@ def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> 
     return _mixing(_varying(_together(draws)))._replace(bfmi=bfmi)
 
 
-def is_mixed(mixing: Mixing, chains: int) -> bool:
+def is_mixed(mixing: ChainMixing, chains: int) -> bool:
     """Return True if chains have mixed well enough for the status ``converged``."""
     if math.isnan(mixing.r_hat):
         return True
@@ -256,10 +256,10 @@ def _is_determined(evidence: Evidence) -> bool:
     return evidence.total_standard_error == 0 and bool((cells <= 1).all())
 
 
-def _mixing(varying: FloatArray) -> Mixing:
+def _mixing(varying: FloatArray) -> ChainMixing:
     chains, draws, numbers = varying.shape
     if not numbers or draws < FEWEST:
-        return Mixing(math.nan, math.nan, math.nan)
+        return ChainMixing(math.nan, math.nan, math.nan)
     if chains == 1:  # compare the two halves of the chain
         half = draws // 2
         varying = np.stack([varying[0, :half], varying[0, half : 2 * half]])
@@ -267,7 +267,7 @@ def _mixing(varying: FloatArray) -> Mixing:
         largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
         varying = varying[..., largest]
     r_hat, bulk, tail = convergence_of(varying)
-    return Mixing(float(r_hat.max()), float(bulk.min()), float(tail.min()))
+    return ChainMixing(float(r_hat.max()), float(bulk.min()), float(tail.min()))
 
 
 def _bfmi(energy: FloatArray) -> float:

@@ -32,7 +32,7 @@ from bayesprivmrf.inference.posterior.results.tree import (
     GROUP,
     TABLES,
     VERSION,
-    checksum_of,
+    tree_checksum,
 )
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
@@ -149,7 +149,7 @@ def _require_format(tree: xr.DataTree, target: Path, largest: int) -> None:
 def _posterior(tree: xr.DataTree) -> Posterior:
     """Return the posterior in a tree that is in memory."""
     own = tree[GROUP]
-    if own.attrs["sha256"] != checksum_of(tree):
+    if own.attrs["sha256"] != tree_checksum(tree):
         raise ReleaseFileError("its content was altered or damaged")
     fields = Fields(json.loads(own.attrs["document"]))
     numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}

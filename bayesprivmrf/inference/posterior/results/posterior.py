@@ -75,7 +75,7 @@ class Posterior(Result):
     references = ("cgm", "posterior", "pymc")
     inference: Literal["exact"] = "exact"
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Return what is pickled: everything but the PyMC model, whose classes `pickle` cannot name."""
         return {name: value for name, value in vars(self).items() if name != "pymc_model"}
 

@@ -26,11 +26,11 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.noisy_tables import (
+    answers_before_noise,
     is_noisy,
     possible_cells,
     published_table,
     table_labels,
-    whole_counts,
 )
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.marginals.arrays import draw_tables
@@ -73,7 +73,8 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
             released = published_table(evidence, position)[mask]
             center = mean[position][mask]
             held, people = (
-                whole_counts(evidence, position, each[position])[mask] for each in (latent, new)
+                answers_before_noise(evidence, position, each[position])[mask]
+                for each in (latent, new)
             )
             # numbers that the same counts, and those of new people, would have given
             repeated = law.draw_given(held, rng)

@@ -41,8 +41,8 @@ from bayesprivmrf.errors import (
     SamplingWarning,
     warn_caller,
 )
-from bayesprivmrf.inference.asked import Asked, coverage
-from bayesprivmrf.inference.criticism.assumptions import asked_marks, variable_marks
+from bayesprivmrf.inference.asked import Asked, asked_marks, coverage
+from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.limits import ChainFunction, Ends, Limits, limits_of_draws
 from bayesprivmrf.inference.posterior.noisy_tables import has_zeros

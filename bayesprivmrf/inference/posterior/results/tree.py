@@ -322,14 +322,14 @@ def save_posterior(
     tree = tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
-    tree[GROUP].attrs["sha256"] = checksum_of(tree)
+    tree[GROUP].attrs["sha256"] = tree_checksum(tree)
     tree.attrs |= {"format": FORMAT, "format_version": version}
     # HDF5 writes to an open file, which hides a full disk from it: a failed write would end the process
     with replaced_when_whole(Path(os.path.realpath(file_path("path", path)))) as file:
         tree.to_netcdf(file, engine="h5netcdf")
 
 
-def checksum_of(tree: xr.DataTree) -> str:
+def tree_checksum(tree: xr.DataTree) -> str:
     """Return the SHA-256 of every variable in a tree and of its JSON document."""
     digest = hashlib.sha256(tree[GROUP].attrs["document"].encode())
     for node in sorted(tree.subtree, key=lambda node: node.path):

@@ -292,7 +292,7 @@ def log_density(counts, sums, data):
 
 
 @dataclass(kw_only=True, eq=False)
-class Group:
+class TableSums:
     """Exact and bounded sums of the cells of one table.
 
     Parameters

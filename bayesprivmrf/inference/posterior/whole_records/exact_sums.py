@@ -46,8 +46,8 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_for
 from bayesprivmrf.inference.posterior.whole_records.bounds import (
     Bounded,
     CrossingError,
-    Group,
     NestedSums,
+    TableSums,
     half_widths,
     indicator,
     noiseless_numbers,
@@ -75,7 +75,7 @@ class ExactSums:
     total: int | None
 
     @cached_property
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[TableSums]:
         """Groups: the maximal tables with exact or bounded sums, each with all known sums of its margins.
 
         Raises
@@ -88,14 +88,14 @@ class ExactSums:
         for scope in sorted({scope for scope, *_ in sums}, key=lambda scope: (-len(scope), scope)):
             if not any(set(scope) <= set(other) for other in scopes):
                 scopes.append(scope)
-        groups: list[Group] = []
+        groups: list[TableSums] = []
         for scope in scopes:
             home = home_of(self.forest.scopes, scope)
             assert home is not None  # every measured table is inside a clique
             supported = self.evidence.supported_cells[slice(*self.forest.offsets[home : home + 2])]
             place = self._within(scope, self.forest.scopes[home])
             possible = np.bincount(place, supported, self._size(scope)) > 0
-            group = Group(scope=scope, home=home, possible=possible)
+            group = TableSums(scope=scope, home=home, possible=possible)
             groups.append(group)
             if self.total is not None:
                 group.rows.append(np.ones(group.possible.size))
@@ -299,7 +299,7 @@ class ExactSums:
     def _sums(self, clique: int) -> NestedSums:
         return NestedSums(self.groups[clique].possible.size, self._allowed[clique])
 
-    def _margin(self, group: Group, counts: FloatArray) -> FloatArray:
+    def _margin(self, group: TableSums, counts: FloatArray) -> FloatArray:
         own = slice(*self.forest.offsets[group.home : group.home + 2])
         place = self._within(group.scope, self.forest.scopes[group.home])
         return np.maximum(np.bincount(place, counts[own], group.possible.size), 0.1)

@@ -24,9 +24,9 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept
 from bayesprivmrf.inference.posterior.shape_prior import (
-    LARGEST,
+    LARGEST_CONCENTRATION,
     SPREAD_BETWEEN_TABLES,
-    SPREAD_IN_COMMON,
+    SPREAD_COMMON_TO_TABLES,
     clique_shapes,
     log_whole,
     spread_of,
@@ -49,9 +49,9 @@ def _log_rising(shape, count):
 @njit(nogil=True)
 def level_after(level, gain):
     """Return the level x whose bounded value e^x / (1 + e^x / L) is larger by e^gain; infinite if L rules it out."""
-    bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
-    if bounded < LARGEST:
-        return math.log(bounded) - math.log1p(-bounded / LARGEST)
+    bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST_CONCENTRATION)
+    if bounded < LARGEST_CONCENTRATION:
+        return math.log(bounded) - math.log1p(-bounded / LARGEST_CONCENTRATION)
     return math.inf
 
 
@@ -152,20 +152,23 @@ def _move_group(clique, group, position, state, data, prior, rng):
         spread = spread_of(group, prior)
     else:
         spread = 0.0
-    level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[own]
+    level = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[own]
     for k in range(states):
         for step in (0.25, 1.0):
             place = position[start + k]
             change = step * rng.standard_normal()
             mark = math.log(rng.random())
-            bound = math.log1p(math.exp(level) / LARGEST)
+            bound = math.log1p(math.exp(level) / LARGEST_CONCENTRATION)
             ratio = -0.5 * change * (2.0 * place + change)
             grown = 0.0
             if group < 0:
                 moved = place + change
                 level_moved = level + SPREAD_BETWEEN_TABLES * change
                 factor = math.expm1(
-                    level_moved - level + bound - math.log1p(math.exp(level_moved) / LARGEST)
+                    level_moved
+                    - level
+                    + bound
+                    - math.log1p(math.exp(level_moved) / LARGEST_CONCENTRATION)
                 )
             else:
                 gain, grown = level_gain(prior.stays[group], place, change, log_sum, spread)
@@ -175,7 +178,7 @@ def _move_group(clique, group, position, state, data, prior, rng):
                     continue
                 moved = position[own] + (level_moved - level) / SPREAD_BETWEEN_TABLES
                 # Jacobian, and the prior of the level
-                ratio += math.log1p(math.exp(level_moved) / LARGEST) - bound
+                ratio += math.log1p(math.exp(level_moved) / LARGEST_CONCENTRATION) - bound
                 ratio -= 0.5 * (moved - position[own]) * (moved + position[own])
             # likelihood of the rows, and of the occupied cells
             for r in range(totals.size):
@@ -214,7 +217,7 @@ def move_shapes(position, state, data, prior, rng):
                 own = -1
             _move_group(k, own, position, state, data, prior, rng)
     # the shared part of log A against the tables' own parts, with fixed shapes: a draw from a normal distribution
-    ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
+    ratio = SPREAD_COMMON_TO_TABLES / SPREAD_BETWEEN_TABLES
     precision = 1.0
     linear = 0.0
     for k in range(cliques):

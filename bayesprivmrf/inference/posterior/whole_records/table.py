@@ -59,7 +59,7 @@ from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
-class Cells(NamedTuple):
+class MoveCells(NamedTuple):
     """Cells of the table as moves choose them; the first three arrays change in place."""
 
     occupied: IntArray  # the first `sizes[0]` entries are the occupied cells
@@ -291,7 +291,7 @@ class TableEngine(Rows):
         deviation = self.evidence.noise_deviation.max(
             initial=0.5 if not self.evidence.noise else 0.0
         )
-        chain.parts["cells"] = Cells(
+        chain.parts["cells"] = MoveCells(
             occupied=np.concatenate([np.flatnonzero(is_occupied), np.flatnonzero(~is_occupied)]),
             places=np.where(is_occupied, np.cumsum(is_occupied) - 1, -1),
             sizes=np.array([np.count_nonzero(is_occupied)]),
