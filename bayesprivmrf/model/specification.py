@@ -287,7 +287,8 @@ class ModelSpecification:
             return flat
         lead = flat.shape[:-1]
         parts = [np.zeros((*lead, 0))]
-        parts += [self.project(flat, scope).reshape(*lead, -1) for scope in own.scopes]
+        for scope, shape in zip(own.scopes, own.shapes, strict=True):
+            parts.append(self.project(flat, scope).reshape(*lead, math.prod(shape)))
         return np.concatenate(parts, axis=-1)
 
     @classmethod
