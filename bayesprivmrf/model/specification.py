@@ -422,6 +422,30 @@ class ModelSpecification:
         return f"ModelSpecification({counts}{zeros})"
 
 
+def over_scopes(model: ModelSpecification, scopes: Iterable[Clique]) -> ModelSpecification:
+    """Return a model over the tables that hold its cliques and other measured scopes too.
+
+    The model that is believed stays the same. If every scope lies in a clique, the given model is the result.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The table of a scope has more than 10^8 cells.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
+    >>> model = ModelSpecification(domain=domain, cliques=(("a", "b"), ("b", "c")))
+    >>> measured = over_scopes(model, [("b",), ("a", "c")])
+    >>> measured.cliques, measured.interactions
+    ((('a', 'b'), ('b', 'c'), ('a', 'c')), (('a', 'b'), ('b', 'c')))
+    """
+    together = maximal((*model.cliques, *scopes))
+    if set(map(frozenset, together)) == set(map(frozenset, model.cliques)):
+        return model
+    return replace(model, cliques=together, interactions=model.interactions or model.cliques)
+
+
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]]) -> None:
     """Warn about declared cliques that lie inside others, and are therefore not measured separately."""
     own = {
