@@ -29,9 +29,10 @@ import numpy as np
 from bayesprivmrf.checks import kind_of, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.cliques import checked_clique, maximal
+from bayesprivmrf.model.cliques import checked_clique
 from bayesprivmrf.model.domain import Variable, label_key, require_fit
 from bayesprivmrf.model.pgmpy_networks import read_network
+from bayesprivmrf.model.specification import over_scopes
 from bayesprivmrf.model.tables import Clique, FloatArray, cells_within
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.queries import BoundQuery
@@ -91,18 +92,16 @@ def tables_of(believed: ModelSpecification, measured: Iterable[Clique]) -> Model
     ModelError
         The model shares transitions, and a measured scope lies in none of its cliques.
     """
-    together = maximal((*believed.cliques, *measured))
-    own = set(map(frozenset, believed.cliques))
-    beyond = [clique for clique in together if frozenset(clique) not in own]
-    if not beyond:
-        return believed
-    if believed.shares_transitions:
+    model = over_scopes(believed, measured)
+    if model is not believed and believed.shares_transitions:
+        own = set(map(frozenset, believed.cliques))
+        beyond = [clique for clique in model.cliques if frozenset(clique) not in own]
         raise ModelError(
             "a chain with one transition matrix is fitted to tables of its steps, and the measured table of "
             f"{beyond[0]!r} lies in none; declare markov_chain(..., share='potentials'), or leave that table out of "
             "the release that is fitted."
         )
-    return replace(believed, cliques=together, interactions=believed.cliques)
+    return model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

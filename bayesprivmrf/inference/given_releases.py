@@ -84,7 +84,11 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     DeclarationWarning
         Releases are linked by no variable.
     """
-    models = [release.specification for release in releases]
+    return _joint([release.specification for release in releases])
+
+
+def _joint(models: Sequence[ModelSpecification]) -> ModelSpecification:
+    """Return what `joint_specification` does, of the models of some releases."""
     first = models[0]
     if all(model == first for model in models):
         return first
@@ -120,6 +124,17 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
         ordinal=first.ordinal,
         levels=first.levels,
     )
+
+
+def _declared_apart(releases: Sequence[NoisyStatistics]) -> ModelSpecification | None:
+    """Return the joint declared model, if some release measured scopes that lie in no declared clique; else None.
+
+    The releases are then fitted as under a given model.
+    """
+    models = [release.specification for release in releases]
+    if all(model.interactions is None for model in models):
+        return None
+    return _joint([model.believed for model in models])
 
 
 def of_one_population(
@@ -319,6 +334,8 @@ def gather(
         "published": np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given)]),
         "noise": tuple(law for release in given for law in release.noise),
     }
+    if model is None:
+        model = _declared_apart(given)
     if model is None:
         joint |= (of_waves if is_waves else of_one_population)(joint_specification(given), given)
     else:

@@ -27,12 +27,14 @@ from bayesprivmrf.mechanisms.statistics_plan import (
     checked_bound,
     checked_grid,
     largest_weight,
+    measured_beyond,
     starved_queries,
     times,
     warn_of_width,
 )
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.specification import NotTogetherError
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.source import require_releasable
 from bayesprivmrf.planning import noise_preview, query_preview
@@ -77,8 +79,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         Declared state for missing values, and for undeclared values: a label, for all variables that have this state,
         or a mapping from variable to label. By default such values are an error.
     queries
-        The queries to measure, from `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the
-        table of each clique.
+        The queries to measure, from `bayesprivmrf.queries`; by default the table of each clique. A scope need not lie
+        inside a declared clique: the model that is fitted stays the declared one.
     person
         Name of the column that identifies the person of a row, where one person may have several rows. The guarantee
         then has the unit ``"person"``. The column is no declared variable, and the data must be in memory.
@@ -253,7 +255,11 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             given = self._noise(specification)
         else:
             measured = self.queries
-            queries = bound_queries(self.queries, specification)
+            try:
+                queries = bound_queries(self.queries, specification)
+            except NotTogetherError:
+                specification = measured_beyond(self.queries, specification)
+                queries = bound_queries(self.queries, specification)
             if self.grid is not None:
                 several = [times(one, self.grid) for one in queries]
                 of_units = queries

@@ -27,6 +27,7 @@ from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
 from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery, Query, weighted
+from bayesprivmrf.queries.query import measured_model
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 
 if TYPE_CHECKING:
@@ -145,6 +146,31 @@ def bound_queries(
         answers <= LARGEST_TABLE, "queries", must, f"{answers:,}", remedy, error=ModelTooLargeError
     )
     return tuple(bound)
+
+
+def measured_beyond(
+    queries: Sequence[Query], specification: ModelSpecification
+) -> ModelSpecification:
+    """Return the model with tables of queries that read scopes in no declared clique.
+
+    Raises
+    ------
+    ModelTooLargeError
+        Exact inference over the declared cliques and the measured scopes would not fit in memory. No other inference
+        can use such measurements.
+    """
+    model = measured_model(specification, queries)
+    cost = forecast(model.cardinalities, model.scopes)
+    seen = f"{cost.memory_bytes / 2**30:,.3g} GiB, with cliques of {cost.treewidth + 1} variables"
+    require(
+        cost.memory_bytes <= DEFAULT_MEMORY_LIMIT,
+        "`queries` whose scopes lie in no declared clique",
+        f"leave a model that takes at most {DEFAULT_MEMORY_LIMIT / 2**30:,.3g} GiB",
+        seen,
+        "ask for smaller scopes, or for scopes inside the declared cliques",
+        error=ModelTooLargeError,
+    )
+    return model
 
 
 def times(query: BoundQuery, units: int) -> Query:

@@ -287,7 +287,8 @@ class ModelSpecification:
             return flat
         lead = flat.shape[:-1]
         parts = [np.zeros((*lead, 0))]
-        parts += [self.project(flat, scope).reshape(*lead, -1) for scope in own.scopes]
+        for scope, shape in zip(own.scopes, own.shapes, strict=True):
+            parts.append(self.project(flat, scope).reshape(*lead, math.prod(shape)))
         return np.concatenate(parts, axis=-1)
 
     @classmethod
@@ -419,6 +420,30 @@ class ModelSpecification:
             zeros += f", {len(self.interactions)} interactions"
         counts = f"{len(self.domain.variables)} variables, {len(self.cliques)} cliques, {self.size} cells"
         return f"ModelSpecification({counts}{zeros})"
+
+
+def over_scopes(model: ModelSpecification, scopes: Iterable[Clique]) -> ModelSpecification:
+    """Return a model over the tables that hold its cliques and other measured scopes too.
+
+    The model that is believed stays the same. If every scope lies in a clique, the given model is the result.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The table of a scope has more than 10^8 cells.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
+    >>> model = ModelSpecification(domain=domain, cliques=(("a", "b"), ("b", "c")))
+    >>> measured = over_scopes(model, [("b",), ("a", "c")])
+    >>> measured.cliques, measured.interactions
+    ((('a', 'b'), ('b', 'c'), ('a', 'c')), (('a', 'b'), ('b', 'c')))
+    """
+    together = maximal((*model.cliques, *scopes))
+    if set(map(frozenset, together)) == set(map(frozenset, model.cliques)):
+        return model
+    return replace(model, cliques=together, interactions=model.interactions or model.cliques)
 
 
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]]) -> None:

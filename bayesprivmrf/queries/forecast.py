@@ -53,7 +53,7 @@ def forecast(
         return None
     sets = subsets_inside(model.cardinalities, model.scopes)
     kept = sets[1:] if knows_total else sets
-    diagonals = [query._effect_information(model) for query in queries]
+    diagonals = [query._effect_information(query._asked_of(model)) for query in queries]
     size = sum(math.prod(model.cardinalities[v] - 1 for v in one) for one in kept)
     # the matrices of all queries together hold at most 2^24 numbers, 128 MiB
     is_small = size <= LARGEST_EFFECTS and len(queries) * size**2 <= 2**24

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -23,7 +23,7 @@ from bayesprivmrf.files import Json
 from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable, require_fit, require_name
-from bayesprivmrf.model.specification import LARGEST_TABLE
+from bayesprivmrf.model.specification import LARGEST_TABLE, NotTogetherError, over_scopes
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -88,14 +88,34 @@ class Query(ABC):
         Raises
         ------
         ModelError
-            A variable or state is not declared, or a scope lies in no declared clique.
+            A variable or state is not declared, or a scope lies in no clique of the model. The model of a release has
+        the scopes that were measured.
         ModelTooLargeError
             A scope's table has more than 10^8 cells.
         """
-        bound = self._bind(ModelSpecification.from_pgmpy(network))
+        model = ModelSpecification.from_pgmpy(network)
+        asked = self._asked_of(model)
+        bound = self._bind(asked)
         if not is_own(type(self)):  # the tests of this package check its own queries
             bound.check()
-        return bound
+        if asked is model:
+            return bound
+        return replace(bound, model=model, asked_of=asked)
+
+    @final
+    def _asked_of(self, model: ModelSpecification) -> ModelSpecification:
+        """Return the model whose cliques determine the rows: the declared cliques, if they hold the query's scopes.
+
+        Other queries that were measured with this one may have added tables to the model
+        (`measured_model`), which must not add rows to this query.
+        """
+        if model.interactions is None:
+            return model
+        try:
+            self._bind(model.believed)
+        except NotTogetherError:
+            return model
+        return model.believed
 
     @abstractmethod
     def _bind(self, model: ModelSpecification) -> BoundQuery:
@@ -330,6 +350,39 @@ def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
     error = ModelTooLargeError
     require(cells <= LARGEST_TABLE, f"the table of {scope!r}", must, seen, remedy, error=error)
     return tuple(model.domain.variables[v] for v in positions)
+
+
+def measured_model(model: ModelSpecification, queries: Iterable[Query]) -> ModelSpecification:
+    """Return a declared model over the tables that hold its cliques and all scopes of some queries.
+
+    The model that is believed stays the declared one. If the cliques hold all scopes, or none were declared, it is
+    the result.
+
+    Raises
+    ------
+    ArgumentError, ModelError
+        A query does not fit the declared variables.
+    ModelTooLargeError
+        A scope's table has more than 10^8 cells.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.queries import table
+    >>> domain = Domain.from_states({"jan": [0, 1], "jun": [0, 1], "dec": [0, 1]})
+    >>> chain = ModelSpecification(domain=domain, cliques=(("jan", "jun"), ("jun", "dec")))
+    >>> measured = measured_model(chain, [table("jan", "dec")])
+    >>> measured.cliques, measured.believed == chain
+    ((('jan', 'jun'), ('jun', 'dec'), ('jan', 'dec')), True)
+    """
+    # without declared cliques a query may read any scope
+    free = ModelSpecification(domain=model.domain, cliques=model.cliques, cliques_declared=False)
+    beyond: list[Clique] = []
+    for query in queries:
+        try:
+            query._bind(model)
+        except NotTogetherError:
+            beyond += query._bind(free).scopes
+    return over_scopes(model, beyond)
 
 
 def one_per_column(rows: IntArray, count: int) -> Sparse:

@@ -32,11 +32,12 @@ from bayesprivmrf.checks import instance_of, positive_finite, require, whole_num
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.specification import NotTogetherError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.guarantee import root_up
 from bayesprivmrf.privacy.largest_sum import Table, largest_sum
-from bayesprivmrf.queries.query import BoundQuery, Query, Sparse
+from bayesprivmrf.queries.query import BoundQuery, Query, Sparse, measured_model
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -200,7 +201,7 @@ def sensitivity(
     queries
         One query, or several queries whose answers are stacked.
     network
-        The declared model.
+        The declared model. A query may read scopes that lie in no declared clique.
     norm
         1 for Laplace noise, 2 for Gaussian noise.
     adjacency
@@ -253,7 +254,12 @@ def sensitivity(
     else:
         differing = 2
     model = ModelSpecification.from_pgmpy(network)
-    bound = [query.bind(model) for query in checked_queries(queries)]
+    given = checked_queries(queries)
+    try:
+        bound = [query.bind(model) for query in given]
+    except NotTogetherError:
+        model = measured_model(model, given)
+        bound = [query.bind(model) for query in given]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
     terms = []
     is_exact = True

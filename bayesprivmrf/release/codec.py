@@ -131,7 +131,10 @@ def restored_domain(content: Fields) -> Domain:
 
 
 def model_content(model: ModelSpecification) -> dict[str, Json]:
-    """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain."""
+    """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain.
+
+    The interactions are there if they are not the cliques themselves.
+    """
     domain = model.domain
     shared = {}
     if model.ties:
@@ -151,6 +154,8 @@ def model_content(model: ModelSpecification) -> dict[str, Json]:
             for one in model.levels
             for v in [one.variable]
         ]
+    if model.interactions is not None:
+        shared["interactions"] = [list(scope) for scope in model.believed.scopes]
     zeros = [
         [[domain.index(v), domain.code(v, label)] for v, label in zero] for zero in model.impossible
     ]
@@ -169,6 +174,9 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
         return tuple(domain.variables[v] for v in positions(places, len(domain.variables)))
 
     ties = optional("ties")
+    interactions = None
+    if "interactions" in content:
+        interactions = tuple(map(variables, content.items("interactions")))
     return ModelSpecification(
         domain=domain,
         cliques=tuple(map(variables, content.items("cliques"))),
@@ -182,6 +190,7 @@ def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpe
             for place, values, is_smooth in optional("ordinal")
         ),
         levels=tuple(_level(one, domain) for one in optional("levels")),
+        interactions=interactions,
         **declared,
     )
 

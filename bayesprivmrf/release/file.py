@@ -43,8 +43,9 @@ FORMAT_NAME = "bayesprivmrf-release"
 # 1: noisy statistics. 2: estimates of a network. 3: learned models. 4: kinds of other packages. 5: models with ties.
 # 6: graphs with cliques of three and more. 7: rows of one person apart from the settings, labels that are dates,
 # times, intervals, decimals or bytes, and the external field of a network. 8: labels that are UUIDs or complex
-# numbers; `bayesprivmrf.model.labels` has the versions of all kinds of labels.
-FORMAT_VERSION = 8
+# numbers; `bayesprivmrf.model.labels` has the versions of all kinds of labels. 9: measured scopes that lie in no
+# declared clique.
+FORMAT_VERSION = 9
 # First version that states which potentials are tied
 TIED_VERSION = 5
 # First version that states the number of variables in the cliques of a graph
@@ -53,6 +54,8 @@ CLIQUES_VERSION = 6
 FACTS_VERSION = 7
 # First version that states the external field of a network
 FIELD_VERSION = 7
+# First version that states the declared cliques apart from the measured tables
+INTERACTIONS_VERSION = 9
 # Largest size of an unpacked array, in bytes, unless the caller allows more. The document may take a sixteenth of it.
 LARGEST_ARRAY = 2**30
 

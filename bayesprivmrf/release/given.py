@@ -17,12 +17,24 @@ from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
+from bayesprivmrf.queries.query import measured_model
 from bayesprivmrf.release.measurement import Measurement
 
 
 def as_scope(key: Any) -> tuple[Any, ...]:
     """Return the variables of a table's key, which may be a single variable."""
     return key if isinstance(key, tuple) else (key,)
+
+
+def holding(model: ModelSpecification, tables: Any) -> ModelSpecification:
+    """Return a declared model over the tables that hold its cliques and all given scopes of its variables."""
+    scopes = [scope for scope, _ in _pairs(tables)]
+    beyond = [
+        table(*scope)
+        for scope in scopes
+        if scope and all(v in model.domain for v in scope) and len(set(scope)) == len(scope)
+    ]
+    return measured_model(model, beyond)
 
 
 def measurements_of_tables(

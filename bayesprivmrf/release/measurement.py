@@ -141,7 +141,7 @@ class Measurement:
         if isinstance(self.values, np.ndarray):
             return self
         what = f"the values of {self.query!r}"
-        (names, states) = self.query._axes(model)
+        (names, states) = self.query._axes(self.query._asked_of(model))
         try:
             return replace(self, values=aligned(what, self.values, names, states).ravel())
         except ModelError:

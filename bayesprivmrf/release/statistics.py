@@ -21,7 +21,7 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
-from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
+from bayesprivmrf.release.file import FACTS_VERSION, INTERACTIONS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import (
     MEASUREMENTS,
     MEASUREMENTS_VERSION,
@@ -158,7 +158,11 @@ class NoisyStatistics(Released):
             stated = FACTS_VERSION
         else:
             stated = 0
-        return max(self.format_version, least, stated)
+        if self.specification.interactions is None:
+            beyond = 0
+        else:
+            beyond = INTERACTIONS_VERSION
+        return max(self.format_version, least, stated, beyond)
 
     @classmethod
     def from_tables(
@@ -175,7 +179,8 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         network
-            The declared model. Each table lies inside one of its cliques, and each variable is in a table.
+            The declared model. Each variable is in a table. A table need not lie inside a clique; the model that is
+            fitted stays the declared one.
         tables
             Noisy counts by scope. A table is an array whose axes are the variables of its key, in that order; or a
             labeled table, such as ``pandas.crosstab`` returns, which is aligned by names and labels. An axis without
@@ -222,9 +227,9 @@ class NoisyStatistics(Released):
         >>> [len(each.values) for each in release.measurements]
         [2, 2, 2]
         """
-        from bayesprivmrf.release.given import measurements_of_tables
+        from bayesprivmrf.release.given import holding, measurements_of_tables
 
-        model = ModelSpecification.from_pgmpy(network)
+        model = holding(ModelSpecification.from_pgmpy(network), tables)
         measured = measurements_of_tables(model, tables, noise, total)
         return cls.from_measurements(model, measured, guarantee=guarantee, total=total)
 

@@ -652,3 +652,19 @@ def test_pymc_model_of_a_smaller_model_has_the_density_of_tables_and_effects():
         own += -0.5 * ((noisy.ravel() - counts) ** 2).sum() / scale**2
         differences.append(float(density(point)) - own)
     np.testing.assert_allclose(differences, differences[0], atol=1e-8)
+
+
+def test_naive_estimate_takes_answers_that_determine_all_cells_of_a_larger_model():
+    # parities are no tables, and leave no cell of the three pairs undetermined
+    states = {"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}
+    cliques = [("a", "b"), ("b", "c")]
+    joint = joint_of(states, cliques, np.random.default_rng(8))
+    network = bpm.declare(states, [*cliques, ("a", "c")])
+    bound = q.parities(2).bind(network)
+    tables = [joint.sum(axis=2), joint.sum(axis=0), joint.sum(axis=1)]
+    answers = bound.answers(1e6 * np.concatenate([own.ravel() for own in tables]))
+    measured = bpm.Measurement(bound.query, answers, noise.Gaussian(1.0))
+    release = bpm.NoisyStatistics.from_measurements(network, [measured])
+    solution = quiet(bpm.NaiveMLE(), release, model=cliques)
+    for asked, own in zip(cliques, tables, strict=False):
+        np.testing.assert_allclose(solution.marginal(asked).values, own, atol=1e-4)
