@@ -195,8 +195,8 @@ def fit_headline(
 ) -> list[tuple[str, str]]:
     """Return the facts of a fit without its numbers, and with the number of records."""
     # a sentence about guarantees that do not add up is no number of the fit
-    numbers = {name for name, _ in stated(stats)} - {"guarantees"}
-    found = [fact for fact in facts if fact[0] not in numbers]
+    numbers = {fact for fact in stated(stats) if fact[0] != "guarantees"}
+    found = [fact for fact in facts if fact not in numbers]
     total = stats.get("estimated_total")
     error = stats.get("total_standard_error")
     if total is not None and error is not None:

@@ -250,9 +250,9 @@ def test_a_larger_model_has_the_releases_margins():
 
 BAD = {
     "unknown variable": ([("a", "x")], ModelError, "'x' is not declared"),
-    "no cliques": ([], ArgumentError, "must be cliques"),
+    "no cliques": ([], ArgumentError, "must have at least one clique"),
     "text": ("ab", ArgumentError, "must be cliques"),
-    "a list of names": (["a", "b"], ArgumentError, "must be cliques"),
+    "a list of names": (["a", "b"], ArgumentError, "must be a list of variables"),
     "a number": (3, ArgumentError, "must be cliques"),
 }
 

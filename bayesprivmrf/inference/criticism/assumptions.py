@@ -114,8 +114,11 @@ def _omitted(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
             is_inside = any(subset <= scope for scope in scopes)
             if not is_inside and not any(own <= subset for own in found):
                 found.append(subset)
-    texts = (" with ".join(printable(str(names[v])) for v in sorted(own)) for own in found)
-    return [f"the interaction of {text}" for text in texts]
+    texts = []
+    for own in found:
+        *others, last = (printable(str(names[v])) for v in sorted(own))
+        texts.append(f"the interaction of {', '.join(others)} with {last}")
+    return texts
 
 
 def point_marks(
