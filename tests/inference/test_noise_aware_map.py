@@ -12,16 +12,15 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from inference.parts import MeanCounts, NoiseLikelihood
 from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.loglinear_fit import DenseCurvature, EffectsPrior, scale_prior
-from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware import (
     Expansion,
-    NoiseLikelihood,
     Objective,
     SampledCurvature,
     Search,

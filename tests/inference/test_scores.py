@@ -6,12 +6,12 @@ from itertools import pairwise, product
 import numpy as np
 import pandas as pd
 import pytest
+from inference.parts import MeanCounts
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference import Status, gather
-from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.model import ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise

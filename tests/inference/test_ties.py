@@ -5,6 +5,7 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
+from inference.parts import MeanCounts
 from scipy.sparse import csr_array
 
 import bayesprivmrf as bpm
@@ -12,7 +13,6 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
