@@ -13,6 +13,7 @@ Effective draws are those of the number that mixes worst, in the bulk or in the 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import resource
 import time
@@ -91,8 +92,9 @@ def compiled_loop(density: Any, position: np.ndarray) -> Callable[[], Any]:
     """Return a function that evaluates a density and its gradient `CALLS` times, in compiled code."""
     from numba import njit
 
-    from bayesprivmrf.inference.posterior.relaxed_counts.density import compiled_visit
-
+    # the folder of densities has another name in older checkouts
+    folder, _, _ = type(density).__module__.rpartition(".")
+    compiled_visit = importlib.import_module(f"{folder}.density").compiled_visit
     visit = compiled_visit(density.visit).ctypes
     data = density.given
     gradient = np.empty(density.size)
