@@ -6,8 +6,10 @@ A declared model is the family of distributions with the potentials
 
 D being the map from zero-sum coordinates (`bayesprivmrf.model.ties.coordinates_of`) and the base :math:`θ_0` being 0,
 or minus infinity at cells that cannot occur. Estimators, posteriors and tests of fit read the family from
-`Evidence.family` and nothing else of the declaration, so that a feature that restricts the map or shifts the base
-reaches all of them. `bayesprivmrf.inference.given_releases.gather` makes the evidence.
+`Evidence.family`, so that a feature that restricts the map or shifts the base reaches all of them. From
+`Evidence.specification` they read the variables and tables, and which kind of model it is: whether it is smaller than
+its tables, restricts its potentials, or shares transitions. `bayesprivmrf.inference.given_releases.gather` makes the
+evidence.
 """
 
 from __future__ import annotations
@@ -166,7 +168,8 @@ class Evidence:
     Parameters
     ----------
     specification
-        The model over the union of all releases' cliques.
+        The model over the tables that hold all measured scopes and all cliques of the model. A solution has its
+        `believed` (see `ModelSpecification`).
     scopes
         Scope of each noisy table, variable positions in axis order; a scope that several releases measured
         appears once for each. Empty where the evidence is of queries.
@@ -197,7 +200,8 @@ class Evidence:
         Of each measurement that is a whole table of one wave, the wave and the variable positions; otherwise None.
         Empty where the releases are of one population.
     is_given
-        Whether the model was given to `fit`, apart from the tables that the releases measured.
+        Whether the model was stated apart from the tables that the releases measured: it was given to `fit`, or a
+        release measured scopes that lie in no clique that it declares.
     published
         The numbers as published, shape (size,). They differ from `noisy_counts` only under rules that depend on the
         count.
@@ -315,7 +319,7 @@ class Evidence:
 
     @property
     def family(self) -> LogLinearFamily:
-        """The distributions that the model allows: what estimators know of the declaration."""
+        """The distributions that the model allows."""
         return family_of(self.specification)
 
     @property

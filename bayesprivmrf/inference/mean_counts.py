@@ -1,11 +1,18 @@
-r"""Mean counts, and the likelihood of a noisy count around its mean: sampling of N records plus the privacy noise.
+r"""Mean counts, and the likelihood of a noisy count around its mean.
 
-If the model is right, :math:`y_i = N μ_i + s_i Z_i + η_i`, with the sampling error of N records, of variance
-:math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, and the noise η. The density of the sum is a formula of the noise's
-kernel (`bayesprivmrf.noise.kernels`). Cells are treated as independent given their means. Within a table they are not
-quite (their sampling errors sum to zero), and tables that share variables share sampling error: this is a composite
-likelihood, right in each cell, exact where noise outweighs sampling, and with the right maximum where there is no
-noise.
+A noisy count is :math:`y_i = N μ_i(β) + s_i Z_i + η_i`, with the noise η and a nearly normal deviation of the
+records' count from its mean. The density of the sum is a formula of the noise's kernel
+(`bayesprivmrf.noise.kernels`). The variance :math:`s_i^2` depends on the model:
+
+- **The model's statistics determine the counts**, as with free potentials. The mean counts at β are then the
+  records' own, and only the noise is left. :math:`s_i^2` is 1/12, the variance of a count's fraction.
+- **The counts tell more than the statistics**, as with ties, scores or waves. To 1/12 is added the variance of the
+  count given the statistics (`Linearized.unexplained`).
+- **The model is smaller than its tables.** β are the population's, and to 1/12 is added the sampling of the N
+  records, N μ for a count (`Linearized.sampling`).
+
+Cells are treated as independent given their means. In the second case this leaves out correlations, so that the
+likelihood is composite. In the third case `bayesprivmrf.inference.noise_aware.smaller` accounts for them.
 """
 
 from __future__ import annotations
@@ -316,7 +323,7 @@ class MeanCounts:
         return self.evidence.gathered(cells)[self.evidence.possible]
 
     def spread(self, numbers: FloatArray) -> FloatArray:
-        """Apply the transpose of `_gathered`."""
+        """Apply the transpose of `gathered`."""
         full = np.zeros(len(self.evidence.possible))
         full[self.evidence.possible] = numbers
         return self.evidence.scattered(full)

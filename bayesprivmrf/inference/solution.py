@@ -44,7 +44,7 @@ class Solution(Result):
     Parameters
     ----------
     specification
-        The declared model.
+        The model of the potentials: `ModelSpecification.believed`, without larger tables that were measured.
     potentials
         θ, nats; minus infinity at structural zeros.
     method
@@ -105,7 +105,7 @@ class Solution(Result):
 
     @cached_property
     def marginals(self) -> CliqueTables:
-        """Probability tables of the measured cliques."""
+        """Probability tables of the model's cliques."""
         return self.specification.tables(self._evaluated[1])
 
     @cached_property

@@ -270,7 +270,7 @@ class LearningMechanism[MapT, ReleaseT](
     rho
         Budget, nats, positive.
     adjacency, missing, other
-        See `StatisticsMechanism`.
+        See `RecordMechanism`.
     """
 
     _runs_compiled: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Declared models: a domain, the cliques whose tables are measured, structural zeros and relations of potentials."""
+"""Declared models: a domain, cliques, structural zeros and relations of potentials."""
 
 from __future__ import annotations
 
@@ -45,14 +45,18 @@ class ModelSpecification:
 
     .. math:: p(x; θ) = \exp\Bigl(\sum_{C} θ_C(x_C) - A(θ)\Bigr)
 
-    with the measured cliques C. Impossible cells have :math:`θ_C = -∞`.
+    with the cliques C of the model. Impossible cells have :math:`θ_C = -∞`.
+
+    `cliques` are the tables, measured and modeled together: they hold all measured scopes and all cliques of the
+    model. Where the model is smaller than these tables, `interactions` are its own cliques. `believed` is the model
+    by itself, which a solution has.
 
     Parameters
     ----------
     domain
         Variables and states.
     cliques
-        Scopes of the measured tables. A scope that repeats another or lies inside it is dropped.
+        Scopes of the tables. A scope that repeats another or lies inside it is dropped.
     impossible
         Structural zeros: partial assignments ``{variable: state}`` that cannot occur. Each lies inside a clique.
     cliques_declared
@@ -71,10 +75,8 @@ class ModelSpecification:
         A variable that distinguishes the waves of a survey. Cliques include it, so that each wave has its own tables.
         It interacts with no other variable, so that all waves share one model.
     interactions
-        Cliques of the distribution, where it is smaller than the measured tables. Each lies inside a clique, and
-        potentials depend on no other set of variables. None where they are the cliques themselves. Otherwise
-        `cliques` are the tables that contain all measured scopes and all interactions, and `believed` is the model
-        of the interactions alone.
+        Cliques of the distribution, where it is smaller than the tables. Each lies inside one of `cliques`, and
+        potentials depend on no other set of variables. None where they are the cliques themselves.
 
     Raises
     ------

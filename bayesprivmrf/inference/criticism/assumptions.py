@@ -215,8 +215,8 @@ def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
 def _is_left_to_prior(evidence: Evidence, variables: Sequence[int]) -> bool:
     """Return True if some change of the model's effects moves the table of some variables and no measured number.
 
-    The question is asked of models that were given to `fit`, at a point of general position: there the derivative of
-    the measured numbers by the effects has its largest rank.
+    The question is asked of models that were stated apart from the measured tables (`Evidence.is_given`), at a point
+    of general position: there the derivative of the measured numbers by the effects has its largest rank.
     """
     if not evidence.is_given:
         return False

@@ -316,6 +316,9 @@ def verdict(
     The estimate is not trusted where the number of records is not larger than its own standard error, where released
     numbers contradict each other or the model, or where loopy belief propagation does not converge at the estimate.
 
+    The specification of the solution is chosen here. It is `believed` of the evidence's, and the potentials are
+    converted to its cliques.
+
     Parameters
     ----------
     status, evidence, potentials, inference

@@ -141,9 +141,11 @@ class NoiseAwareMAP(NamedSettings):
 
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, where η follows the noise distribution of the release. The
     potentials θ are those whose tables are the tables of the N people. As estimates for the population they have a
-    sampling error, which the intervals add. The prior is normal on zero-sum effects, with scales that are learned
-    from the release (`bayesprivmrf.inference.loglinear_fit.scale_prior`). The estimate is the center of a normal
-    approximation to the posterior; `LatentCounts` samples the posterior itself.
+    sampling error, which the intervals add. If the model is smaller than its tables, the sampling is part of the
+    likelihood, and θ are the population's (`bayesprivmrf.inference.noise_aware.smaller`). The prior is normal on
+    zero-sum effects, with scales that are learned from the release
+    (`bayesprivmrf.inference.loglinear_fit.scale_prior`). The estimate is the center of a normal approximation to the
+    posterior; `LatentCounts` samples the posterior itself.
 
     A private N is the pooled estimate of the releases. It is not fitted along with the potentials, because shrunk
     potentials leave the largest counts unexplained, for which a larger N would compensate.

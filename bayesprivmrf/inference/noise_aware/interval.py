@@ -1,5 +1,9 @@
 r"""Approximate intervals from the curvature at the noise-aware estimate.
 
+The errors below are those of a model whose cliques are its tables. If the model is smaller than its tables, β is the
+population's, and its covariance has noise and sampling together. Nothing is then added for sampling, and the answers
+of the records have the formulas of `bayesprivmrf.inference.noise_aware.smaller`.
+
 **Population probabilities** have two errors, which add up. The noise leaves the parameters θ' of the N people who
 answered uncertain, with the covariance :math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each
 count's noise, which is 2b² for Laplace noise.

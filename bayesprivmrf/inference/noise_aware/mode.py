@@ -10,9 +10,12 @@ where C is the posterior covariance that the expansion at β implies: the mean o
 averaging over the uncertainty of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
 truth. The widths v are kept while β moves, then renewed, until nothing moves.
 
-p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The sampling of
-the people from the population adds no bias to them, and their likelihood is exact, tables that share variables and
-people included.
+If the potentials are free, p is the distribution of the noise alone, and β are the parameters whose mean counts are
+the N people's own. The sampling of the people from the population adds no bias to them, and their likelihood is
+exact, tables that share variables and people included. If the counts tell more than the statistics of a model with
+ties, scores or waves, p also has the variance of the counts given the statistics. If the model is smaller than its
+tables, p also has the sampling of the people, and β are the population's parameters
+(`bayesprivmrf.inference.noise_aware.smaller`).
 
 The rounds are those of `bayesprivmrf.inference.loglinear_fit.search`: each computes the expansion, the widths and the
 scales at the estimate, and descends by quasi-Newton steps while these are fixed.

@@ -1,4 +1,9 @@
-"""Learned potentials of a declared model, or of a model whose tables were selected in rounds."""
+"""Learned potentials of a declared model, or of a model whose tables were selected in rounds.
+
+The `solution` of a model that was learned in rounds is a `RoundsSolution`. Its intervals are those of
+`bayesprivmrf.learning.select_measure.rounds_solution`, and the errors of its cells those of
+`bayesprivmrf.learning.select_measure.cell_errors`.
+"""
 
 from __future__ import annotations
 

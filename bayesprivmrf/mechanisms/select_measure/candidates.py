@@ -103,10 +103,15 @@ class FewCandidates(Candidates):
     most_size: float
 
     def choose(self, run: Run, scores: IntArray, number: int, rho: float) -> ChosenTables:
-        """Charge and choose tables in turn; a table that does not fit with earlier ones is dropped."""
+        """Charge and choose tables in turn; a table that does not fit with earlier ones is dropped.
+
+        If the number covers all candidates and they fit, all are taken without a draw or a charge.
+        """
         scopes = self.scopes
         model = run.drawn.scopes
         everything = without_subsets(scopes)
+        # post-processing: the number was released, and neither the candidates nor the sizes depend on the records
+        # other than through released numbers
         if number >= len(everything) and self.size.bears([*model, *everything], self.most_size):
             return ChosenTables(scopes=everything)
         chosen: list[Scope] = []

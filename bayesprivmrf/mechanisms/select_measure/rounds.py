@@ -29,6 +29,9 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    three standard deviations of the noise, and one after the first table was measured.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` minus the L1 error that noise would
    leave, a share of :math:`\sigma \sqrt{2/\pi}` for each cell. All changes of scores lie in [-D M, D M]: range 2 D M.
+   If the number covers all candidates (those inside others aside), and the model can hold them, all are taken
+   without a draw or a charge. The number was released in step 2, and the candidates and the size limit are functions
+   of public settings and of released numbers. So this is post-processing.
    A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the
    model larger than the limit of this round is dropped, and its cost is still charged. The noisy answers of steps 2
    and 3 also bound the total variation of pairs that are not measured. These bounds are released
@@ -199,7 +202,8 @@ def steps_of(run: Run, records: CodedRecords) -> Iterator[Known]:
         if not found.scopes:
             continue
 
-        # how many tables stand out, and which: both charge before they draw
+        # how many tables stand out, and which: both charge before they draw; if the number covers all candidates,
+        # there is no draw
         standing = how_many(run, found, counting, measuring)
         allowed = allowance(
             found.cells, tables_noise(plan, measuring, max(standing.number, 1)), CHOOSING_WEIGHT
