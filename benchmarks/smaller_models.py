@@ -24,7 +24,7 @@ import joblib
 import numpy as np
 import pandas as pd
 
-import bayesprivmrf as bpm
+from bayesprivmrf import LatentCounts, NoiseAwareMAP, NoisyStatistics, declare
 from bayesprivmrf.noise import DiscreteLaplace
 
 SEED = 61_803
@@ -105,22 +105,22 @@ def one(
     truth = truth_of(cliques, names, shape, rng)
     counts = rng.multinomial(records, truth.ravel()).reshape(shape)
     noise = DiscreteLaplace(1 / epsilon)
-    network = bpm.declare(
+    network = declare(
         states={
             name: [str(state) for state in range(size)]
             for name, size in zip(names, shape, strict=True)
         },
         cliques=[tuple(names)],
     )
-    release = bpm.NoisyStatistics.from_tables(
+    release = NoisyStatistics.from_tables(
         network, {tuple(names): counts + noise.draw(counts.shape, rng)}, noise=noise
     )
     found = []
     for label, model in (("saturated", None), ("smaller", cliques)):
         if posterior:
-            solution = bpm.LatentCounts().fit(release, rng=index + 1, draws=DRAWS, model=model)
+            solution = LatentCounts().fit(release, rng=index + 1, draws=DRAWS, model=model)
         else:
-            solution = bpm.NoiseAwareMAP().fit(release, model=model)
+            solution = NoiseAwareMAP().fit(release, model=model)
         for of, target in (("population", truth), ("records", counts)):
             rows = rows_of(solution, target, names, of)
             found.append(rows.assign(fit=label, of=of, result=str(solution.status)))
