@@ -44,10 +44,11 @@ def citation(*results: Any) -> str:
     """
     from importlib.metadata import version
 
+    # loads NumPy, which the package's import does not
     from bayesprivmrf.checks import (
         kind_of,
         require,
-    )  # loads NumPy, which the package's import does not
+    )
 
     known = _entries()
     keys = ["bayesprivmrf"]

@@ -232,9 +232,8 @@ def _table(
         tables = cells.reshape(*flat.shape[:-1], *model.shapes[clique])
         rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, states)
         sums = rows.sum(axis=-1, keepdims=True)
-        return np.divide(
-            rows, sums, out=np.zeros_like(rows), where=sums > 0
-        )  # nobody begins with the end
+        # nobody begins with the end
+        return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)
 
     def of_matrix(matrix: FloatArray) -> FloatArray:
         # rows of the states before the end, conditional on going on unless the matrix itself is asked for

@@ -46,9 +46,8 @@ def laws(first, matrix, length, share):
     if share == "transitions":
         return first, [matrix] * (length - 1)
     states = len(first)
-    table = matrix * np.exp(
-        0.03 * np.arange(states)
-    )  # rows no longer sum to one: the conditionals change with t
+    # rows no longer sum to one: the conditionals change with t
+    table = matrix * np.exp(0.03 * np.arange(states))
     message = np.ones(states)
     steps = []
     for _ in range(length - 1):

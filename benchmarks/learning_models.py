@@ -62,9 +62,8 @@ class IsingPopulation:
 
     def codes(self, records: int, seed: int) -> Array:
         """Records as codes 0 and 1, from chains that a sweep of this weak coupling all but decorrelates."""
-        share = self.fields / (self.couplings != 0).sum(
-            axis=1
-        )  # a field is spread over the edges of its node
+        # a field is spread over the edges of its node
+        share = self.fields / (self.couplings != 0).sum(axis=1)
         first, second = np.array([[-1, -1, 1, 1], [-1, 1, -1, 1]])
         flat = np.concatenate(
             [

@@ -197,9 +197,8 @@ def intervals(folder: Path, seeds: range = SEEDS) -> None:
                         network(data), data, rng=rng
                     )
                     begin = time.process_time()
-                    lower, upper = learned.map.linearised(
-                        learned, 0.9, learned.total, rng
-                    )  # the default here
+                    # the default here
+                    lower, upper = learned.map.linearised(learned, 0.9, learned.total, rng)
                     seconds.append(time.process_time() - begin)
                     steps = learned.details["steps"]
                     held, own = np.split((lower <= truth) & (truth <= upper), [pairs.size])

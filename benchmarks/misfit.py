@@ -173,9 +173,8 @@ def size_of(family: Family, records: int, scale: float, wanted: float) -> float:
         if high > 20:
             return float("nan")
     if low == 0.0:
-        return float(
-            high * np.sqrt(wanted / reached)
-        )  # it grows with the square of a small distance
+        # it grows with the square of a small distance
+        return float(high * np.sqrt(wanted / reached))
     return brentq(lambda size: misfit(size) - start - wanted, low, high, rtol=0.01)
 
 

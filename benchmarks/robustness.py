@@ -217,9 +217,8 @@ def edge_divergences(
     chordal, _ = complete_to_chordal_graph(Graph(edges))
     bags = tuple(tuple(sorted(bag)) for bag in chordal_graph_cliques(chordal))
     larger = ModelSpecification(domain=model.domain, cliques=bags)
-    empty = dict(
-        larger.tables(np.zeros(larger.size, dtype=int))
-    )  # under noise that leaves nothing of them
+    # under noise that leaves nothing of them
+    empty = dict(larger.tables(np.zeros(larger.size, dtype=int)))
     silent = NoisyStatistics.from_tables(larger, empty, noise=DiscreteLaplace(_NOTHING), total=None)
     triangulated = posterior_of(LatentCounts(), [release, silent], rng, limit)
     true = np.split(truth.marginals, model.offsets[1:-1])

@@ -48,11 +48,12 @@ def run(options: argparse.Namespace) -> int:
     """Audit a saved release or a mechanism, print the findings, and return the exit code: 3 if one is refuted."""
     begin = time.perf_counter()
     with warnings.catch_warnings():
+        # they concern made-up data
         for category in (
             ConsistencyWarning,
             DeclarationWarning,
             NoiseWarning,
-        ):  # they concern made-up data
+        ):
             warnings.simplefilter("ignore", category)
         if _is_file(options):
             audited = _of_file(options)

@@ -68,9 +68,8 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
     text = _HEAD + "".join(
         f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items()
     )
-    declaration_of(
-        tomllib.loads(text)
-    )  # raises an error for anything that a model file must not contain
+    # raises an error for anything that a model file must not contain
+    declaration_of(tomllib.loads(text))
     return text
 
 

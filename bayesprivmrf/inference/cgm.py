@@ -141,9 +141,8 @@ class EMPath:
             if step.converged and moved * self.point.taken / ahead <= 1e-3 * way:
                 if self.slack == 0:
                     return Status.CONVERGED
-                self.slack = (
-                    0.0  # no count moved, but perhaps only within the slack: ask again without
-                )
+                # no count moved, but perhaps only within the slack: ask again without
+                self.slack = 0.0
         return Status.ITERATION_LIMIT
 
     def _pays_no_more(self, following: Point) -> bool:
@@ -368,9 +367,8 @@ class CGM(NamedSettings):
         path = EMPath(self, evidence)
         status = path.run()
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
-        if (
-            self.inference == "exact"
-        ):  # Bethe's marginals depend on the gauge where cliques share pairs
+        # Bethe's marginals depend on the gauge where cliques share pairs
+        if self.inference == "exact":
             potentials = minimum_norm_potentials(
                 specification.cardinalities, specification.scopes, potentials
             )

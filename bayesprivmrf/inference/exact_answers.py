@@ -132,9 +132,8 @@ def _nearest(
             matvec=lambda g, product=product: rows @ product(transposed @ g),
             dtype=float,
         )
-        with np.errstate(
-            all="ignore"
-        ):  # of a gap of nothing but rounding errors in that space, which ends the loop
+        # of a gap of nothing but rounding errors in that space, which ends the loop
+        with np.errstate(all="ignore"):
             tilt = tilt + cg(curvature, gap, rtol=1e-6, maxiter=_MOST_PRODUCTS)[0]
     return potentials + transposed @ best, least
 
@@ -146,9 +145,8 @@ def of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
     for it begins there. The target holds consistent tables of the cliques, shape (model size,), probabilities.
     """
     scopes = model.scopes
-    nearest = [frozenset[int]()] * len(
-        scopes
-    )  # the largest intersection with a clique that is placed
+    # the largest intersection with a clique that is placed
+    nearest = [frozenset[int]()] * len(scopes)
     left = set(range(len(scopes)))
     flat = np.zeros(model.size)
     while left:

@@ -181,9 +181,8 @@ class NaiveMLE(NamedSettings):
         ridges = np.full(len(specification.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
             ridges = pooled.ridges(evidence)
-        basis = (
-            evidence.family.basis
-        )  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
+        # B of θ = Bβ: that of the ties, or A' if answers leave cells open
+        basis = evidence.family.basis
         if not specification.is_restricted and undetermined and evidence.matrix is not None:
             basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
         _require_told_sums(specification, pooled, basis)

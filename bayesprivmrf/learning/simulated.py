@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# most sweeps of iterative proportional fitting, and its tolerance, nats
 _SWEEPS, _TOLERANCE = (
     200,
     1e-6,
-)  # most sweeps of iterative proportional fitting, and its tolerance, nats
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -231,9 +231,8 @@ def _joint(
     scopes = (*layout.scopes, query)
     # loopy belief propagation would answer with the product of the margins: read the belief of a factor instead
     if kind == "loopy" and len(query) > 1:
-        Layout.build(
-            layout.cardinalities, scopes
-        )  # refuses variables that are repeated or do not exist
+        # refuses variables that are repeated or do not exist
+        Layout.build(layout.cardinalities, scopes)
         home = parent(layout.scopes, query)
         if home is None:
             raise ModelError(

@@ -256,9 +256,8 @@ def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[in
         if rival is not None and (order is None or rival_cost < cost):
             order = rival
             cost = rival_cost
-    assert (
-        order is not None
-    )  # minimum weight always finds an order: it has no cutoff if minimum fill found none
+    # minimum weight always finds an order: it has no cutoff if minimum fill found none
+    assert order is not None
     return order
 
 

@@ -290,9 +290,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         must = "be given no ties, scores or levels"
         is_plain = not any(specification.sharing)
         require(is_plain, name, must, "some", remedy, error=ModelError)
-        marginal_engine(
-            specification.cardinalities, specification.scopes
-        )  # refuses what would not fit
+        # refuses what would not fit
+        marginal_engine(specification.cardinalities, specification.scopes)
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
         declared = self._declared(specification)
@@ -323,9 +322,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             stamp,
         )
         # from here on, only released numbers are used
-        if (
-            plan.ascent.resolution(total) > 1.0
-        ):  # a difference of 1 nat is larger than most of a model's
+        # a difference of 1 nat is larger than most of a model's
+        if plan.ascent.resolution(total) > 1.0:
             warn_without_raising(
                 f"at {about(total)} the noise hides differences of 1 nat between potentials, even along the clearest "
                 "direction; spend more, take more records, or declare fewer cliques."

@@ -170,9 +170,8 @@ def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tup
     """
     cost = np.asarray(own, dtype=float)
     shares = np.full(len(cost), 1 / len(cost))
-    for _ in range(
-        500
-    ):  # afterwards the shares are close to the best, and never worse than even ones
+    # afterwards the shares are close to the best, and never worse than even ones
+    for _ in range(500):
         precisions = (shares / cost) ** power
         variance, slopes, _ = expected.variance(precisions)
         if not math.isfinite(variance):
@@ -286,9 +285,8 @@ class _Stack:
         ]
         whole = self._sensitivity(self.queries, ratios).power / allowed
         scales = [ratio * whole ** (1 / self.norm) for ratio in ratios]
-        refuse_excess(
-            name, self.budget, scales, "query", least=1e-9
-        )  # noise of a smaller scale is no noise
+        # noise of a smaller scale is no noise
+        refuse_excess(name, self.budget, scales, "query", least=1e-9)
         # each pass widens all scales by one more unit in the last place, until OpenDP's maps keep to the budget
         for widening in range(1, 64 + len(scales)):
             laws = tuple(self.law(scale) for scale in scales)

@@ -312,9 +312,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised = self._promise(plan.specification)
         name = type(self).__name__
-        if isinstance(
-            promised, PrivacyGuarantee
-        ):  # anything else but None is what `_promised` refuses
+        # anything else but None is what `_promised` refuses
+        if isinstance(promised, PrivacyGuarantee):
             must = f"give a guarantee for {self.adjacency.value} neighbors that differ in a {self.unit}"
             got = f"one for {promised.adjacency.value} and a {promised.unit}"
             remedy = "scale its noise by `l1_sensitivity`, and state `adjacency=self.adjacency, unit=self.unit`"

@@ -439,9 +439,8 @@ def share_given(table: np.ndarray, asked: int, given: Condition) -> np.ndarray |
     if not given:
         return table
     chosen = table
-    for codes in reversed(
-        tuple(given.values())
-    ):  # the last axis first, so that the others keep their place
+    # the last axis first, so that the others keep their place
+    for codes in reversed(tuple(given.values())):
         chosen = sum((chosen[..., code] for code in codes[1:]), start=chosen[..., codes[0]])
     mass = chosen.sum(axis=tuple(range(-asked, 0)), keepdims=True)
     if (mass > 0).all():

@@ -82,9 +82,8 @@ class Effects:
     _home: IntArray  # entry of b for each coordinate
     # each shape of a clique's table, and the cells of all cliques of that shape
     _groups: tuple[tuple[tuple[int, ...], IntArray], ...]
-    _matrices: (
-        tuple[Any, Any] | None
-    )  # the map and its transpose as sparse matrices, if they are faster
+    # the map and its transpose as sparse matrices, if they are faster
+    _matrices: tuple[Any, Any] | None
     matrix: Any = None
     _full: Effects | None = None  # the coordinates b; None if these are they
 

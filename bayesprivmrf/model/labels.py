@@ -275,9 +275,8 @@ def aligned(
         "hold one value per cell",
         f"an array of shape {array.shape}",
     )
-    if (
-        len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states)
-    ):  # a frame of one column
+    # a frame of one column
+    if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):
         sides = sides[:1]
         array = array[:, 0]
     levels = [level for side in sides for level in side]
@@ -313,9 +312,8 @@ def _refuse_columns_of_states(
     columns = list(getattr(values, "columns", ()))
     # numbers are names that pandas gives; counts may be named after the variable of their rows
     held = [v for v in names if isinstance(v, str) and v in columns and v not in values.index.names]
-    is_crosstab = any(
-        set(columns) <= set(own) for own in states
-    )  # a state may have the name of a variable
+    # a state may have the name of a variable
+    is_crosstab = any(set(columns) <= set(own) for own in states)
     must = f"have the states of {', '.join(map(repr, held))} as labels of its rows"
     if len(held) == len(names):
         of_counts = " and take the column of its counts"

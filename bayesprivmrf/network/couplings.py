@@ -301,9 +301,8 @@ def read_matrix(
     else:
         given = checked_nodes(nodes, None)
     if getattr(matrix, "ndim", 0) == 2 and sides_of(matrix) is not None:
-        if hasattr(
-            matrix, "set_axis"
-        ):  # pandas turns names that are tuples into levels of an index
+        # pandas turns names that are tuples into levels of an index
+        if hasattr(matrix, "set_axis"):
             matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
             matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)
         labels = [

@@ -33,9 +33,8 @@ from bayesprivmrf.privacy.objective_perturbation import (
 )
 
 NOISE_BITS = 40  # the scale of the noise is about 2^40 steps
-FIELD_BITS = (
-    46  # a local field has at most about 2^46 steps, so that a double represents it exactly
-)
+# a local field has at most about 2^46 steps, so that a double represents it exactly
+FIELD_BITS = 46
 # Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
 #
 # With t = a m, the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, the error of a library's tanh is

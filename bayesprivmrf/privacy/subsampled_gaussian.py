@@ -285,9 +285,8 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
     slope = 1.0
     point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     previous: tuple[float, float] | None = None
-    for _ in range(
-        _TRIALS
-    ):  # afterwards the smallest multiplier that keeps to the budget is returned
+    # afterwards the smallest multiplier that keeps to the budget is returned
+    for _ in range(_TRIALS):
         excess = math.log(max(loss(point), _TINY) / target)
         if excess <= 0:
             high = point

@@ -124,9 +124,8 @@ class _ByMatrices:
             return 0.0, np.zeros(len(precisions)), np.zeros(len(precisions))
         try:
             factor = cho_factor(np.tensordot(precisions, self.information, 1))
-        except (
-            np.linalg.LinAlgError
-        ):  # the smallest precision vanishes by rounding beside the largest
+        # the smallest precision vanishes by rounding beside the largest
+        except np.linalg.LinAlgError:
             return math.inf, np.zeros(len(precisions)), np.full(len(precisions), math.inf)
         inverse = cho_solve(factor, np.eye(size))
         # -df/dt_q = tr(G M^-1 M_q M^-1)

@@ -89,7 +89,7 @@ class Query(ABC):
         ------
         ModelError
             A variable or state is not declared, or a scope lies in no clique of the model. The model of a release has
-        the scopes that were measured.
+            the scopes that were measured.
         ModelTooLargeError
             A scope's table has more than 10^8 cells.
         """
@@ -421,11 +421,12 @@ def whole_matrix(matrix: Any) -> Sparse:
     rows = rows.astype(np.int64)
     rows.eliminate_zeros()
     rows.sort_indices()
+    # mechanisms are calibrated for these weights
     for part in (
         rows.data,
         rows.indices,
         rows.indptr,
-    ):  # mechanisms are calibrated for these weights
+    ):
         part.flags.writeable = False
     return rows
 

@@ -271,9 +271,8 @@ def _places(
             )
             known[str(label)] = known[label_key(label)] = (number, code)
     for number, labels in enumerate(levels):
-        for code, label in enumerate(
-            labels
-        ):  # data frames may store the day of a date as its midnight
+        # data frames may store the day of a date as its midnight
+        for code, label in enumerate(labels):
             other = other_form(label)
             if other is not None:
                 known.setdefault(label_key(other), (number, code))

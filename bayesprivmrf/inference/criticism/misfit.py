@@ -162,9 +162,8 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
 
 
 def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
-    point, sampling, factor, allowed = _closest(
-        moments, _closest(moments, start)[0]
-    )  # V is updated once
+    # V is updated once
+    point, sampling, factor, allowed = _closest(moments, _closest(moments, start)[0])
     residual = moments.at(point)[0]
     single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
@@ -175,9 +174,10 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
         tables = np.column_stack([tables, moments.answers - residual])
     inverse = solve_triangular(factor, np.eye(len(residual)), lower=True)
     whole = _basis(inverse @ tables)
+    # M of the module, by which the misfit is a quadratic form
     weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (
         allowed.T @ inverse
-    )  # M
+    )
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
     if whole.shape[1] == allowed.shape[1] or degrees < _FEWEST:

@@ -201,9 +201,8 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return whole numbers for relaxed counts, and weights of mean 1 that give zero its full share."""
-    share = np.clip(
-        0.5 - least, 0.5, 1.0
-    )  # answers that are no counts may have a least value above zero
+    # answers that are no counts may have a least value above zero
+    share = np.clip(0.5 - least, 0.5, 1.0)
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
 

@@ -62,14 +62,12 @@ class PlanData(NamedTuple):
     scratch_sizes: np.ndarray
     support: np.ndarray  # mask of the cells that may occur; empty if all may
     base: FloatArray  # potentials at β = 0, then the constant part of A
-    rows: (
-        np.ndarray
-    )  # D as a sparse matrix: where the entries of each cell begin; empty without restrictions
+    # D as a sparse matrix: where the entries of each cell begin; empty without restrictions
+    rows: np.ndarray
     columns: np.ndarray
     entries: FloatArray
-    axes: (
-        np.ndarray
-    )  # of each axis of each clique: first cell, repetitions before, states, repetitions after
+    # of each axis of each clique: first cell, repetitions before, states, repetitions after
+    axes: np.ndarray
     places: np.ndarray  # cell at which each coordinate enters
     contrasts: FloatArray  # values p and e of Helmert's contrasts, shape (2, states)
 

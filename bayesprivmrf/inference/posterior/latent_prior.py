@@ -176,9 +176,8 @@ class LatentPrior:
         # derivative of log N with respect to its logistic position
         slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
         information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
-        precision = np.append(
-            precision, 3 / math.pi**2
-        )  # the variance of the logistic distribution is π²/3
+        # the variance of the logistic distribution is π²/3
+        precision = np.append(precision, 3 / math.pi**2)
         return information, precision, np.append(point, 0.0), np.append(groups, prior.count)
 
     @property

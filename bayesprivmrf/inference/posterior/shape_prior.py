@@ -273,9 +273,8 @@ def clique_shapes(clique, position, data, shapes):
         if data.stays[group]:
             place = data.group_starts[group]
             both = position[place] + position[place + 1]
-            level += (
-                2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both
-            )  # their mean share is 1/2
+            # their mean share is 1/2
+            level += 2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both
     # add the positions of the margins of each cell
     first = data.clique_groups[clique]
     for cell in range(start, stop):
@@ -304,9 +303,8 @@ def turned(position, data):
         along = position[start]  # inner product with the difference of the two axes
         for k in range(start, stop):
             along -= position[k] / root
-        along *= root / (
-            root - 1.0
-        )  # times 2, divided by the squared length of that difference, 2 - 2 / √K
+        # times 2, divided by the squared length of that difference, 2 - 2 / √K
+        along *= root / (root - 1.0)
         result[start] -= along
         for k in range(start, stop):
             result[k] += along / root

@@ -169,9 +169,8 @@ class _WeightedAnswers:
         try:
             whiten = self.answers.sums.whitening(self.point)
             point, information = damped_steps(partial(self._expanded, whiten), self.point, is_free)
-        except (
-            np.linalg.LinAlgError
-        ):  # noise that leaves next to no records drives probabilities to 0
+        # noise that leaves next to no records drives probabilities to 0
+        except np.linalg.LinAlgError:
             return Descent(point=self.point, status=Status.DIVERGED)
         step = (point - self.point)[is_free]
         moved = float(step @ information[np.ix_(is_free, is_free)] @ step)

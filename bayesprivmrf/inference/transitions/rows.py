@@ -321,9 +321,8 @@ class NoisySums:
 
     def _by_filter(self, phi: FloatArray, total: float, noise: FloatArray) -> _Whitening:
         first, matrix = self.rows.probabilities(phi)
-        contexts = np.repeat(
-            np.arange(len(first)), self.rows.states
-        )  # the state before, of each cell of a window
+        # the state before, of each cell of a window
+        contexts = np.repeat(np.arange(len(first)), self.rows.states)
         share = matrix.ravel()
         factors = []
         law = first

@@ -172,9 +172,8 @@ def _errors(
         kernel = -slope[:, :, None] * slope[:, None, :]
         kernel[:, np.arange(q), np.arange(q)] += spread
         step = np.linalg.inv((t + 1) * np.eye(q) + gain[:, :, None] * (kernel @ curvature))
-        moved = (
-            share[t - 1] * np.eye(q) + onwards
-        ) @ step  # the mean iterate by what is added in this step
+        # the mean iterate by what is added in this step
+        moved = (share[t - 1] * np.eye(q) + onwards) @ step
         through = moved @ kernel
         sensitivity += gain[:, :, None] * through
         choices += radius**2 * (through @ moved.transpose(0, 2, 1))
@@ -267,9 +266,8 @@ def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArr
     more = np.where(has_most, q + r - 1, 0.0)
     q = np.where(has_most, 1 - q, q)
     r = np.where(has_most, 1 - r, r)
-    odds = np.exp(
-        np.clip(4 * a, -60.0, 60.0)
-    )  # beyond, a cell is below 10^-26 of the records either way
+    # beyond, a cell is below 10^-26 of the records either way
+    odds = np.exp(np.clip(4 * a, -60.0, 60.0))
     sums = 1 + (q + r) * (odds - 1)
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)

@@ -170,9 +170,8 @@ class _Linearised:
         self.spread = (centred * share[:, None]).T @ centred
         products = self.spins[:, self.rows] * self.spins[:, self.columns]
         crossed = (centred * share[:, None]).T @ products
-        self.follows = -np.linalg.solve(
-            self.spread, crossed
-        )  # fields by couplings, margins held: (p, P)
+        # fields by couplings, margins held: (p, P)
+        self.follows = -np.linalg.solve(self.spread, crossed)
         pairs = self.rows.size
         response = self.path.response
         place = self._place()

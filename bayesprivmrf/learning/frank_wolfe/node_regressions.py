@@ -37,9 +37,8 @@ type _Four = tuple[Any, Any, Any, Any]
 # Steps in a residual of 1
 RESIDUAL_UNIT = 4096
 
-_BLOCK = (
-    4000  # records in a block: residuals of at most RESIDUAL_UNIT + 90 then sum to less than 2^24
-)
+# records in a block: residuals of at most RESIDUAL_UNIT + 90 then sum to less than 2^24
+_BLOCK = 4000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

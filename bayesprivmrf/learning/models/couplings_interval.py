@@ -77,9 +77,8 @@ def couplings_frame(
     places = learned.places(asked.of)
     limits = _vector_limits(learned, asked, random)
     is_absent, moves = learned.by_support()
-    is_absent &= (
-        limits.low < limits.high
-    )  # couplings that the declaration excludes have limits of 0
+    # couplings that the declaration excludes have limits of 0
+    is_absent &= limits.low < limits.high
     is_unbounded = (np.isinf(limits.low) | np.isinf(limits.high)) & ~is_absent
     narrow = "the learner hardly answers to its size, so limits may be too narrow"
     held = "held by the declared width, which shrinks larger ones"

@@ -65,9 +65,8 @@ class LearnedIsing(LearnedPairs):
     """
 
     kind = "learned-ising"
-    _profile: ClassVar[FloatArray] = np.array(
-        [-1.0, 1.0]
-    )  # spins of the first and the second state
+    # spins of the first and the second state
+    _profile: ClassVar[FloatArray] = np.array([-1.0, 1.0])
     graph_heading = "Largest couplings"
     has_signs = True
 

@@ -182,9 +182,8 @@ class LearnedPotentials(AsPairs):
         """Largest absolute entry of all effects of two variables, with the variables of its table and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.array(self.tables.flat)
-        for own in np.split(
-            filled, self.model.offsets[1:-1]
-        ):  # an impossible cell has the mean of the others
+        # an impossible cell has the mean of the others
+        for own in np.split(filled, self.model.offsets[1:-1]):
             own[~np.isfinite(own)] = own[np.isfinite(own)].mean()
         found: dict[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
         for subset, table in zip(

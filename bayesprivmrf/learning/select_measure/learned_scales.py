@@ -164,9 +164,8 @@ class MeansExpansion:
         """Log scales that the evidence supports, as `EffectsPrior` lists them."""
         size = self.fit.effects.size
         beta = self.fit.coordinates
-        information = np.zeros(
-            (size + 1, size + 1)
-        )  # the last row stands for log N, which is fixed
+        # the last row stands for log N, which is fixed
+        information = np.zeros((size + 1, size + 1))
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
         before = self.log_scales

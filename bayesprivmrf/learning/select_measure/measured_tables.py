@@ -338,9 +338,8 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
             label = held[0]
         else:
             label = f"{len(held)} rare states"
-        while len(held) > 1 and (
-            label in states or label in found
-        ):  # several groups may be of one size
+        # several groups may be of one size
+        while len(held) > 1 and (label in states or label in found):
             label = f"({label})"
         found[label] = held
     return found
@@ -362,9 +361,8 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
     is_free[list(rule.apart)] = False
     is_rare = is_free & (noisy < least)
     owner = np.arange(noisy.size)
-    if (
-        rule.is_ordered and noisy.size > MOST_GROUPS
-    ):  # too many to look at: neighbors are merged evenly
+    # too many to look at: neighbors are merged evenly
+    if rule.is_ordered and noisy.size > MOST_GROUPS:
         parts = np.array_split(np.flatnonzero(is_free), MOST_GROUPS - len(rule.apart))
         groups = [own.tolist() for own in parts]
     elif rule.is_ordered:

@@ -137,9 +137,8 @@ class RoundsSolution(LearnedSolution):
         from scipy.special import ndtri
 
         if asked.bound is not None:
-            self.specification.positions_of(
-                asked.bound.query
-            )  # raises: a model of rounds takes no query
+            # raises: a model of rounds takes no query
+            self.specification.positions_of(asked.bound.query)
         domain = self.specification.domain
         prob = asked.prob
         query = asked.variables

@@ -256,9 +256,8 @@ def mean_precisions(
     """Return the precisions of single variables' sums of effects, shape (p,), and the noise variance of pairs'."""
     cards = plan.cardinalities
     (one, two) = table_variances(plan)
-    if (
-        plan.form == "moments"
-    ):  # sums of spins and products are effects times the roots of two and four
+    # sums of spins and products are effects times the roots of two and four
+    if plan.form == "moments":
         return np.full(len(cards), 1 / (one / 2)), two / 4
     precision = np.full(len(cards), 1 / one)
     for i, j in pairs:  # margins of their tables measure variables once more

@@ -147,9 +147,8 @@ class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
             require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)
         if self.method != "gaussian":
             for number in (1, rounds):
-                self._scales(
-                    plan, number
-                )  # a scale out of range is refused here, before the budget is spent
+                # a scale out of range is refused here, before the budget is spent
+                self._scales(plan, number)
         return Parities(sets=sets, law=law)
 
     def _randomise(

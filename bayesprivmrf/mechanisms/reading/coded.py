@@ -306,11 +306,12 @@ def _number(value: Any) -> float | None:
         return None
     try:
         return float(value)
+    # a time span of NumPy counts as a real number and is none
     except (
         TypeError,
         ValueError,
         OverflowError,
-    ):  # a time span of NumPy counts as a real number and is none
+    ):
         return None
 
 

@@ -205,9 +205,8 @@ def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int
     link = np.zeros(size, dtype=np.int64)
     outside = np.ones(size, dtype=bool)
     outside[0] = False
-    weakest = np.full(
-        (size, size), np.iinfo(np.int64).max
-    )  # smallest edge on the path between two variables
+    # smallest edge on the path between two variables
+    weakest = np.full((size, size), np.iinfo(np.int64).max)
     edges = []
     for _ in range(size - 1):  # Prim's algorithm
         new = int(np.argmax(np.where(outside, best, -1)))

@@ -474,9 +474,8 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
     else:
         most = 1.0
     if most > 0:
-        levels = (
-            most * (np.arange(500) + 0.5) / 500
-        )  # the mixture is averaged over 500 quantiles of B
+        # the mixture is averaged over 500 quantiles of B
+        levels = most * (np.arange(500) + 0.5) / 500
         spread = rate / gammaincinv(shape, levels)
     else:  # no variance between the data sets: B is at its lower end
         spread = np.full(1, within)

@@ -75,9 +75,8 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
     import xarray as xr
 
     target = file_path("path", path)
-    if not os.path.exists(
-        target
-    ):  # also False for a name that is too long, for which Path.exists raises
+    # also False for a name that is too long, for which Path.exists raises
+    if not os.path.exists(target):
         raise ReleaseFileError(
             f"there is no posterior file at {str(target)!r}; give one that `save` wrote."
         )

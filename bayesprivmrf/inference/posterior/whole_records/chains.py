@@ -60,18 +60,16 @@ class RecordData(NamedTuple):
     member_starts: IntArray  # where the cells of each measured number begin in `members`
     members: IntArray
     member_weights: IntArray
-    noisy: (
-        FloatArray  # released numbers, and the widths of their noise; 0 for exact and bounded sums
-    )
+    # released numbers, and the widths of their noise; 0 for exact and bounded sums
+    noisy: FloatArray
     widths: FloatArray
     kernels: IntArray  # codes of the noise's kernels; that of exact sums does not matter
     halves: FloatArray  # half the width of a number's bounds, 0 of one with a table, or -1
     entry_starts: IntArray  # where the table of each number begins in `entries`; most have none
     entry_firsts: IntArray  # count of the table's first entry
     entries: FloatArray  # log probabilities, nats
-    entry_slopes: (
-        FloatArray  # change for each count below the table, and above it, shape (numbers, 2)
-    )
+    # change for each count below the table, and above it, shape (numbers, 2)
+    entry_slopes: FloatArray
     gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
     block: int  # number of records that share one pass of sums over the forest
     # cell of each group of exact sums, for each cell of the group's home clique; -1 elsewhere
@@ -257,9 +255,8 @@ class RecordChain:
             if self.stopped.is_set():
                 return {name: values[:draw] for name, values in stored.items()}
             births = thin * self.births
-            if self.total + births > len(
-                self.latent
-            ):  # space for the records that may be born in many draws
+            # space for the records that may be born in many draws
+            if self.total + births > len(self.latent):
                 more = np.zeros((50 * births, self.latent.shape[1]), np.int32)
                 self.latent = np.concatenate([self.latent[: self.total], more])
             self.total = stored["total"][draw] = self.sweep(self, thin)

@@ -275,9 +275,8 @@ class NormalEffects(RecordEngine):
 class EffectData(NamedTuple):
     """Constant arrays that compiled moves of the effects read, beside `RecordData` and `Plan.data`."""
 
-    part_starts: (
-        IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
-    )
+    # where the cells of the model's cliques inside each bag cell begin in `parts`
+    part_starts: IntArray
     parts: (
         IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
     )

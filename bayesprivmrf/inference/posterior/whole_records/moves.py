@@ -317,9 +317,8 @@ def _exchange(turn, a, records, total, state, data, rng):
     """Propose that two records that agree on a separator exchange their values on one side of it."""
     home = data.homes[turn]
     b = a
-    for _ in range(
-        64
-    ):  # random records, until one agrees with `a` on the separator; the number is arbitrary
+    # random records, until one agrees with `a` on the separator; the number is arbitrary
+    for _ in range(64):
         b = int(rng.random() * total)
         if b != a and data.shared[turn, records[a, home]] == data.shared[turn, records[b, home]]:
             break

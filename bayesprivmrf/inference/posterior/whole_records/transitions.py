@@ -112,9 +112,8 @@ def _exchange(size, old, new, steps, state, data, shared, rng):
         while left >= 0.0 and t + 1 < windows.shape[0]:
             t += 1
             left -= float(counts[windows[t, old[0]]]) * counts[windows[t, old[1]]]
-        while (
-            counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0
-        ):  # rounding of the sum
+        # rounding of the sum
+        while counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0:
             t -= 1
         steps[k] = t
         # both records take the other's transition; the reverse move has other numbers of pairs
