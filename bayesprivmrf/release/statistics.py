@@ -19,6 +19,7 @@ from bayesprivmrf.noise.base import pooled_total
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.queries.query import measured_model
 from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
 from bayesprivmrf.release.file import FACTS_VERSION, INTERACTIONS_VERSION, TIED_VERSION
@@ -252,7 +253,8 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         network
-            The declared model. Each query reads scopes inside its cliques.
+            The declared model. A query may also read variables that are together in no clique; the model that is
+            fitted stays the declared one.
         measurements
             The measurements, in any order and number. A query may occur several times.
         guarantee
@@ -271,6 +273,8 @@ class NoisyStatistics(Released):
         ------
         ModelError
             A query does not fit the model, or a measurement of a release would count other states than it did there.
+        ModelTooLargeError
+            The table of a query's variables has more than 10^8 cells.
 
         Warns
         -----
@@ -292,8 +296,9 @@ class NoisyStatistics(Released):
         >>> part.guarantee == promise
         True
         """
-        model = ModelSpecification.from_pgmpy(network)
+        declared = ModelSpecification.from_pgmpy(network)
         given = listed_measurements(measurements)
+        model = measured_model(declared, [each.query for each in given])
         require_same_rows(given, model)
         return cls(
             specification=model,

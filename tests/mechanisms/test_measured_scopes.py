@@ -171,9 +171,10 @@ def test_a_release_keeps_the_declared_model_beside_what_was_measured(name, tmp_p
     assert [one.labels for one in again.bound] == [one.labels for one in release.bound]
     assert pickle.loads(pickle.dumps(release)) == release
     assert written(path)["version"] == 9
-    taken = NoisyStatistics.from_measurements(model, release.measurements)
-    assert taken == release
-    assert taken.guarantee == mechanism.promise(NETWORK)
+    for network in (model, NETWORK):
+        taken = NoisyStatistics.from_measurements(network, release.measurements)
+        assert taken == release
+        assert taken.guarantee == mechanism.promise(NETWORK)
 
 
 def written(path):
@@ -189,6 +190,33 @@ def test_scopes_inside_the_cliques_leave_a_release_as_it_was(tmp_path):
     document = written(tmp_path / "inside.release")
     assert document["version"] == 4
     assert "interactions" not in document["content"]
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_measurements_of_others_may_read_scopes_that_no_clique_holds(name):
+    release = ends_release(stack=name)
+    same = [Measurement(one.query, one.values, one.noise) for one in release.measurements]
+    labels = [one.labels for one in release.bound]
+    labeled = [
+        Measurement(one.query, dict(zip(rows, one.values.tolist(), strict=True)), one.noise)
+        for one, rows in zip(same, labels, strict=True)
+    ]
+    for measured in (same, labeled):
+        published = NoisyStatistics.from_measurements(NETWORK, measured)
+        assert published.specification == release.specification
+        assert [one.labels for one in published.bound] == labels
+        np.testing.assert_array_equal(published.flat, release.flat)
+        assert published.guarantee is None
+    one = ESTIMATORS["NoiseAwareMAP"](published)
+    two = ESTIMATORS["NoiseAwareMAP"](release)
+    np.testing.assert_array_equal(one.marginals.flat, two.marginals.flat)
+
+
+def test_measurements_of_others_over_a_table_that_is_too_large_are_refused():
+    wide = bpm.declare({v: list(range(200)) for v in "abcd"}, [("a", "b"), ("b", "c"), ("c", "d")])
+    measured = [Measurement(q.pooled([tuple("abcd")]), [1.0], Laplace(1.0))]
+    with pytest.raises(ModelTooLargeError, match="at most 100,000,000"):
+        NoisyStatistics.from_measurements(wide, measured)
 
 
 def test_other_queries_add_no_rows_to_parities():

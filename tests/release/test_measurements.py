@@ -183,9 +183,9 @@ def test_what_is_no_measurement_is_refused():
         NoisyStatistics.from_measurements(
             CYCLE, [Measurement(q.table(0), [1.0, 2.0], Laplace(1.0))]
         )
-    with pytest.raises(ModelError, match="in no clique"):
+    with pytest.raises(ModelError, match="'nobody'"):
         NoisyStatistics.from_measurements(
-            CYCLE, [Measurement(q.table("a", ("c", 1)), np.ones(4), Laplace(1.0))]
+            CYCLE, [Measurement(q.table("a", "nobody"), np.ones(4), Laplace(1.0))]
         )
     protected = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
     exact = Measurement(q.parities(1), np.ones(9), NoNoise())
