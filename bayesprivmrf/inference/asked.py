@@ -77,6 +77,15 @@ class Asked:
         domain = self.model.domain
         return joint_index(domain, [domain.variables[v] for v in self.variables])
 
+    @property
+    def given_states(self) -> str:
+        """Text of the given states, such as ``"age=<30, ill=no or unknown"``."""
+        domain = self.model.domain
+        return ", ".join(
+            f"{domain.variables[v]}={' or '.join(str(domain.states[v][code]) for code in codes)}"
+            for v, codes in self.given.items()
+        )
+
     def on(self, model: ModelSpecification) -> Asked:
         """Return the question to another model over the same variables, such as that of the measured tables."""
         if model is self.model:

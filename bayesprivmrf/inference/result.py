@@ -82,7 +82,8 @@ class Result(Card):
             probabilities are conditional on them. A set means that the variable is in one of these states. Or a list
             of variables, ``["a", "b"]``: the answer has a block of rows for each of their joint states, a whole
             conditional table. Only a posterior takes `given` with ``of="records"``; numbers then become shares of the
-            records with the given states. A query cannot be combined with `given`.
+            records with the given states, and the note says in how many draws no record has them. A query cannot be
+            combined with `given`.
 
         Returns
         -------

@@ -436,6 +436,17 @@ def share_given(table: np.ndarray, asked: int, given: Condition) -> np.ndarray |
     given
         States of the given variables, in the order of the last axes.
     """
+    shares = shares_where_some(table, asked, given)
+    if np.isnan(shares).any():
+        return None
+    return shares
+
+
+def shares_where_some(table: np.ndarray, asked: int, given: Condition) -> np.ndarray:
+    """Return the shares of the asked variables' states among records in the given states; NaN if there are none.
+
+    The parameters are those of `share_given`.
+    """
     if not given:
         return table
     chosen = table
@@ -443,6 +454,4 @@ def share_given(table: np.ndarray, asked: int, given: Condition) -> np.ndarray |
     for codes in reversed(tuple(given.values())):
         chosen = sum((chosen[..., code] for code in codes[1:]), start=chosen[..., codes[0]])
     mass = chosen.sum(axis=tuple(range(-asked, 0)), keepdims=True)
-    if (mass > 0).all():
-        return chosen / mass
-    return None
+    return np.divide(chosen, mass, out=np.full(chosen.shape, np.nan), where=mass > 0)

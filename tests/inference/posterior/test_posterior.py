@@ -149,6 +149,36 @@ def test_answers_on_relaxed_counts_are_whole_and_none_that_only_adds_is_below_ze
     assert signed["lower"].tolist() == [-1.0, -0.0]
 
 
+def test_shares_of_records_say_where_no_record_has_the_given_state():
+    posterior = drawn_posterior(release_of(specification(*POOLED), total=200), 300)
+    counts = finished_of(posterior).counts.copy()
+    table = counts[0, :, :4].reshape(300, 2, 2)  # a, b
+    table[:] = [[30.0, 10.0], [0.0, 0.0]]
+    table[:240, 1] = [3.0, 1.0]  # in a fifth of the draws no record has a = 1
+    frame = with_changes(posterior, counts=counts).interval(["b"], 0.9, of="records", given=["a"])
+    assert frame.loc[(0, 0), NUMBERS].tolist() == [0.75, 0.75, 0.75]
+    assert frame.loc[(1, 0), NUMBERS].tolist() == [0.75, 0.75, 0.75]
+    assert not frame["note"].xs(0, level="a").str.contains("no record").any()
+    assert frame["note"].xs(1, level="a").str.contains("in 20 % of draws no record has a=1").all()
+    assert (frame["status"].xs(1, level="a") == "doubtful").all()
+    # rarer than the misses of an interval: a note without a warning
+    table[:285, 1] = [3.0, 1.0]
+    rare = with_changes(posterior, counts=counts).interval(["b"], 0.9, of="records", given={"a": 1})
+    assert (rare["status"] == "ok").all()
+    assert rare["note"].str.contains("in 5 % of draws").all()
+    table[:, 1] = 0.0
+    moved = with_changes(posterior, counts=counts)
+    none = moved.interval(["b"], of="records", given=["a"])
+    assert none.loc[(0, 1), "estimate"] == 0.25
+    empty = none.xs(1, level="a")
+    assert empty["estimate"].isna().all()
+    assert empty[["lower", "upper"]].to_numpy().tolist() == [[0.0, 1.0]] * 2
+    assert (empty["status"] == "not trusted").all()
+    assert empty["note"].str.contains("no record has a=1").all()
+    either = moved.interval(["b"], of="records", given={"a": {0, 1}})
+    assert either["estimate"].tolist() == [0.75, 0.25]
+
+
 def test_intervals_of_a_query_on_impossible_cells_and_on_waves_are_those_of_the_states():
     """A whole table's answers are its joint states, whatever else the model has."""
     zeros = drawn_posterior(release_of(specification(*ZEROS)), 100)

@@ -62,7 +62,7 @@ from bayesprivmrf.marginals.joint import (
 )
 from bayesprivmrf.marginals.junction import JunctionTrees, junction_trees
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Condition, given_error, share_given
+from bayesprivmrf.model.domain import Condition, given_error, share_given, shares_where_some
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ class Draws:
         given
             States of other variables, on which the marginal is conditional.
         of_records
-            Whether to return the number of records in each joint state, or its share given states of others.
+            Whether to return the number of records in each joint state, or its share given states of others. The
+            shares are NaN in draws in which no record has these states.
 
         Returns
         -------
@@ -245,13 +246,9 @@ class Draws:
                 flat = self.finished.marginals
             table = model.project(flat, [*query, *given])
             if of_records:
-                table = np.maximum(np.rint(table), 0.0)
+                records = np.maximum(np.rint(table), 0.0)
+                return shares_where_some(records, len(query), given)
             shares = share_given(table, len(query), given)
-            if shares is None and of_records:
-                raise ModelError(
-                    "some record must have the states in `given`, and in some draws no record has them; ask for "
-                    'of="population", or for the number of records without `given`.'
-                )
             if shares is None:
                 raise given_error(model.domain, given, "draws of this posterior")
             return shares

@@ -224,6 +224,8 @@ def limits_of(draws: Draws, asked: Asked) -> Limits:
     is_of_records = asked.of == "records"
     if bound is None:
         drawn = draws.joint(asked.variables, asked.given, of_records=is_of_records)
+        if np.isnan(drawn).any():
+            return _limits_of_shares(draws, asked, drawn)
     elif asked.apart:
         drawn = _answers_apart(draws, asked)
     elif is_of_records:
@@ -250,6 +252,41 @@ def limits_of(draws: Draws, asked: Asked) -> Limits:
     limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
     marks = (prior_mark(draws, drawn), *asked_marks(evidence, asked))
     return limits._replace(marks=marks, status=draws.status)
+
+
+def _limits_of_shares(draws: Draws, asked: Asked, drawn: FloatArray) -> Limits:
+    """Return limits of shares of the records given states that no record has in some draws.
+
+    A share of no records does not exist, so that the limits are those given that some record has the states. If no
+    draw has such a record, the estimate is NaN and the interval holds every share.
+
+    Parameters
+    ----------
+    draws, asked
+        The draws and the question.
+    drawn
+        Shares, shape (chain, draw, ...), NaN in draws without such a record.
+    """
+    shares = drawn.reshape(*drawn.shape[:2], -1)
+    cells = shares.shape[-1]
+    has_records = ~np.isnan(shares).any(axis=-1)
+    marks = asked_marks(draws.evidence, asked)
+    if not has_records.any():
+        nobody = Mark(RowStatus.NOT_TRUSTED, f"no record has {asked.given_states}")
+        unknown = np.full(cells, np.nan)
+        return Limits(unknown, np.zeros(cells), np.ones(cells), (nobody, *marks), draws.status)
+    limits = interval_of_draws(shares[has_records][np.newaxis], asked.prob, asked.ends)
+    absent = 1 - has_records.mean()
+    # a fact about fewer draws than an interval may miss needs no warning
+    if absent > 1 - asked.prob:
+        status = RowStatus.DOUBTFUL
+    else:
+        status = RowStatus.OK
+    few = Mark(status, f"in {100 * absent:.2g} % of draws no record has {asked.given_states}")
+    # the mean stands where a draw has no share, because it says nothing about the prior's influence
+    filled = np.where(has_records[..., np.newaxis], shares, limits.estimates)
+    every = (few, prior_mark(draws, filled), *marks)
+    return limits._replace(marks=every, status=draws.status)
 
 
 def _answers_apart(draws: Draws, asked: Asked) -> FloatArray:
