@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import instance_of, require
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.kinds import Kinds, is_redefined
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import NORMAL, Kernel
@@ -272,6 +272,12 @@ class Likelihood(ABC):
         last = math.floor(min(highest, center + reach))
         counts = np.arange(first, last + 1)
         found = np.asarray(self.log_probability(published, counts), dtype=float)
+        # the comparisons are false for NaN
+        is_right = found.shape == counts.shape and -np.inf < found.max() < np.inf
+        must = "be finite or minus infinity at every allowed count, and finite at one"
+        what = f"`log_probability` of the likelihood {self.name!r}"
+        remedy = "correct it, or `allowed`"
+        require(is_right, what, must, "others", remedy, error=ModelError)
         found = np.maximum(found, found.max() - _STEEP)
         steps = np.diff(found, prepend=found[0], append=found[-1])
         is_first = first - 1 < lowest
@@ -285,6 +291,21 @@ class Likelihood(ABC):
 
     # files
 
+    def _lacks_for_files(self) -> str:
+        """Return what the class lacks to be found and made again by its name in a file; empty if nothing."""
+        settings = getattr(type(self), "__dataclass_params__", None)
+        if settings is None:
+            return "a class that is no dataclass"
+        if not settings.frozen:
+            return "a dataclass that is not frozen"
+        named = NOISE_NAMES.find(getattr(self, "name", ""))
+        if named is None:
+            return "none with a registered name"
+        # a class that was defined anew, in a notebook for instance, still reads what its predecessor wrote
+        if not is_redefined(named, type(self)):
+            return f"the name {self.name!r} of {named.__name__}"
+        return ""
+
     @final
     def as_dict(self) -> dict[str, Any]:
         """Return the name and the fields; `noise_from_dict` is the inverse.
@@ -295,14 +316,10 @@ class Likelihood(ABC):
             The distribution could not be read again: the class is no frozen dataclass or has no name of its own, or a
             field is neither a finite number nor text.
         """
-        settings = getattr(type(self), "__dataclass_params__", None)
-        named = NOISE_NAMES.find(getattr(self, "name", ""))
         must = "be a frozen dataclass with a `name` of its own, so that a release with it can be read again"
         remedy = "write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`"
-        # a class that was defined anew, in a notebook for instance, still reads what its predecessor wrote
-        is_named = named is not None and is_redefined(named, type(self))
-        is_frozen = settings is not None and settings.frozen and is_named
-        require(is_frozen, type(self).__name__, must, "another class", remedy)
+        lacks = self._lacks_for_files()
+        require(not lacks, type(self).__name__, must, lacks, remedy)
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
             must = "be a finite number or text, which a file can store"

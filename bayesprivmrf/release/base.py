@@ -220,16 +220,20 @@ class Released(Card):
         must = "name its kind"
         remedy = "give it one, as `bayesprivmrf.release.Released` says"
         require(RELEASE_KINDS.holds(type(self)), what, must, "none", remedy, error=ReleaseFileError)
+        kept = "Nothing was written, and the release is unchanged"
         try:
             whole = self._packed()
+        except Exception as error:
+            what = f"this {type(self).__name__} cannot be saved, because a part of it has no written form"
+            raise ReleaseFileError(f"{what}: {_reason(error)}. {kept}.") from error
+        try:
             again = _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
             if type(again) is not type(self) or again._packed() != whole:
                 what = "reading it back gives another release"
                 raise ReleaseFileError(f"{what}; correct its kind's `_restored`")
         except Exception as error:
             what = f"this {type(self).__name__} cannot be saved, because its file could not be read back"
-            remedy = "Nothing was written, and the release is unchanged"
-            raise ReleaseFileError(f"{what}: {_reason(error)}. {remedy}.") from error
+            raise ReleaseFileError(f"{what}: {_reason(error)}. {kept}.") from error
         return whole
 
     def _packed(self) -> bytes:

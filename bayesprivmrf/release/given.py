@@ -15,6 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, w
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.noise.rule_checks import check_identity
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.queries.query import measured_model
@@ -229,6 +230,9 @@ def _cell_noise(
         [*map(model.domain.states_of, key)],
         _array,
     )
+    for each in array.flat:
+        if isinstance(each, Likelihood):
+            check_identity(each)
     is_alike = (array == array.flat[0]).all()
     is_clear = (
         is_alike or is_fully_labeled(given) or not _is_moved(model, scope, values, key, given)

@@ -26,6 +26,7 @@ from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.noise.rule_checks import check_identity, check_rule
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.base import Provenance
@@ -78,7 +79,8 @@ class Measurement:
     ArgumentError
         An argument has another type.
     ModelError
-        The values are not finite numbers in one row, are not whole although the noise is, or no count allows them.
+        The values are not finite numbers in one row, are not whole although the noise is, or no count allows them;
+        or a method of your own likelihood returns something impossible, such as NaN.
 
     Examples
     --------
@@ -106,6 +108,7 @@ class Measurement:
         instance_of("`query` of a measurement", self.query, Query, "be a Query", remedy)
         must = "be a NoiseDistribution"  # or a rule, which the remedy need not teach
         instance_of("`noise` of a measurement", self.noise, Likelihood, must, remedy)  # type: ignore[type-abstract]
+        check_identity(self.noise)
         if is_labeled(self.values) or sides_of(self.values) is not None:
             _require_some(self.query, self.values)
             object.__setattr__(self, "values", _copied(self.query, self.values))
@@ -207,7 +210,10 @@ def _copied(query: Query, values: Any) -> Any:
 
 
 def check_answers(name: str, values: np.ndarray, noise: Likelihood) -> None:
-    """Raise a `ModelError` if numbers are not finite, not whole under integer noise, or allowed by no count."""
+    """Raise a `ModelError` if numbers are not finite, not whole under integer noise, or allowed by no count.
+
+    A rule of another package is refused if its methods cannot be right at these numbers.
+    """
     remedy = "leave out what was not answered"
     require(
         np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError
@@ -220,18 +226,8 @@ def check_answers(name: str, values: np.ndarray, noise: Likelihood) -> None:
             remedy = "state the noise if there is any"
         is_whole = np.array_equal(values, np.rint(values))
         require(is_whole, name, must, "others", remedy, error=ModelError)
-    if noise.is_additive:  # which allows every count, or the count itself
-        return
-    lowest, highest = noise.allowed(values)
-    must = f"be numbers that {noise.name} can publish"
-    seen = "some that no count allows"
-    remedy = "correct them, or state the rule by which they were published"
-    require((lowest <= highest).all(), name, must, seen, remedy, error=ModelError)
-    variances = noise.error_variance(np.maximum(noise.estimate(values), 0.0) + 1)
-    must = "have a mean that increases with the count, and a finite variance"
-    remedy = "correct `mean_given` and `variance_given`, or define `estimate` and `error_variance`"
-    what = f"the likelihood {noise.name!r}"
-    require(np.isfinite(variances).all(), what, must, "others", remedy, error=ModelError)
+    if not noise.is_additive:  # added noise allows every count, or the count itself
+        check_rule(noise, name, np.asarray(values, dtype=float))
 
 
 def check_counted(query: Query, matrix: Any, noise: Likelihood) -> None:

@@ -23,7 +23,13 @@ from scipy import stats
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, PrivacyError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ConsistencyWarning,
+    ModelError,
+    PrivacyError,
+    ReleaseFileError,
+)
 from bayesprivmrf.inference import Status, gather
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import (
@@ -202,6 +208,120 @@ def test_a_rule_whose_mean_stands_still_is_refused_without_a_warning():
     """Its estimate has the variance 0 / 0, of which NumPy would warn beside the error."""
     with pytest.raises(ModelError, match="a mean that increases with the count"):
         bpm.Measurement(q.table("a"), [3, 10], Capped(10))
+
+
+class Unnamed(Likelihood):
+    """A rule whose author forgot the name."""
+
+    log_probability = Thinned.log_probability
+    draw_given = Thinned.draw_given
+    mean_given = Thinned.mean_given
+    variance_given = Thinned.variance_given
+    allowed = Thinned.allowed
+
+
+@dataclass
+class Changeable(Unnamed):
+    """A rule that could change after a release was made of it."""
+
+    kept: float
+
+    name: ClassVar[str] = "test-changeable"
+
+
+# methods that a rule got wrong, and the words of the error
+WRONG = {
+    "log_probability": [
+        (lambda rule, y, n: np.full(np.broadcast(y, n).shape, np.nan), "numbers, got NaN"),
+        (lambda rule, y, n: stats.binom.pmf(y, n, 0.9), "at most 0"),
+        (lambda rule, y, n: 0.0, "of the shape of its arguments"),
+        (lambda rule, y, n: np.full(np.broadcast(y, n).shape, None), "return numbers"),
+    ],
+    "mean_given": [
+        (lambda rule, n: np.asarray(n) * np.nan, "finite variance"),
+        (lambda rule, n: -np.asarray(n, dtype=float), "finite variance|means that fall"),
+    ],
+    "variance_given": [
+        (lambda rule, n: np.asarray(n) * np.nan, "finite variance"),
+        (lambda rule, n: -0.1 * np.asarray(n, dtype=float), "at least 0, got negative"),
+        (lambda rule, n: 2.0, "of the shape of its arguments"),
+    ],
+    "allowed": [
+        (lambda rule, y: (np.ones(2), np.zeros(2)), "that no count allows"),
+        (lambda rule, y: (np.full(2, -np.inf), np.full(2, -1.0)), "that no count allows"),
+        (lambda rule, y: (np.asarray(y) + 0.2, np.asarray(y) + 0.8), "that no count allows"),
+        (lambda rule, y: (np.full(2, np.nan), np.full(2, np.inf)), "numbers, got NaN"),
+        (lambda rule, y: 0.0, "smallest and the largest count"),
+        (lambda rule, y: (0.0, np.inf), "of the shape of its arguments"),
+    ],
+    "draw_given": [
+        (lambda rule, n, rng: np.asarray(n) + 1, "draw numbers that the count allows"),
+        (lambda rule, n, rng: np.asarray(n) * 0.5, "draw whole numbers"),
+        (lambda rule, n, rng: np.full(np.shape(n), np.nan), "numbers, got NaN"),
+        (lambda rule, n, rng: 3, "of the shape of its arguments"),
+    ],
+    "estimate": [(lambda rule, y: 1.0, "of the shape of its arguments")],
+    "error_variance": [
+        (lambda rule, n: -np.ones(np.shape(n)), "at least 0"),
+        (lambda rule, n: 1.0, "of the shape of its arguments"),
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "wrong", "message"),
+    [(method, *pair) for method, pairs in WRONG.items() for pair in pairs],
+)
+def test_a_method_that_is_wrong_is_refused_at_the_border(method, wrong, message):
+    made = type("Wrong", (Thinned,), {method: wrong, "name": f"test-wrong-{method}"})
+    with pytest.raises(ModelError, match=message):
+        bpm.Measurement(q.table("a"), [7, 30], made(0.9))
+
+
+def test_a_table_with_nan_far_from_the_estimate_is_refused_by_name():
+    def far(rule, published, counts):
+        found = stats.binom.logpmf(published, counts, 0.9)
+        return np.where(np.asarray(counts) > 50, np.nan, found)
+
+    made = type("FarNaN", (Thinned,), {"log_probability": far, "name": "test-far"})
+    with pytest.raises(ModelError, match="`log_probability` of the likelihood 'test-far'"):
+        made(0.9).table(40)
+
+
+def test_a_rule_without_a_name_or_that_may_change_is_refused_at_the_border():
+    table = q.table("a")
+    with pytest.raises(ArgumentError, match="Unnamed must have a `name`"):
+        bpm.Measurement(table, [7, 30], Unnamed())
+    with pytest.raises(ArgumentError, match=r"'test-changeable' must be a frozen dataclass"):
+        bpm.Measurement(table, [7, 30], Changeable(0.9))
+    network = bpm.declare({"a": ["x", "y"]})
+    cells = [Changeable(0.9), Changeable(0.5)]
+    with pytest.raises(ArgumentError, match=r"'test-changeable' must be a frozen dataclass"):
+        bpm.NoisyStatistics.from_tables(network, {"a": [7, 30]}, noise={"a": cells})
+
+
+def test_a_rule_that_draws_nothing_can_be_fitted():
+    def refuses(rule, counts, rng):
+        raise NotImplementedError
+
+    made = type("Undrawn", (Thinned,), {"draw_given": refuses, "name": "test-undrawn"})
+    release = bpm.NoisyStatistics.from_tables(
+        bpm.declare({"a": ["x", "y"]}), {"a": [7, 30]}, noise=made(0.9)
+    )
+    assert bpm.NoiseAwareMAP().fit(release).status == "converged"
+
+
+def test_a_rule_without_a_written_form_says_what_it_lacks(tmp_path):
+    plain = type("Plain", (Unnamed,), {"name": "test-plain", "kept": 0.9})
+    other = type("Other", (Thinned,), {})
+    for rule, lacks in ((plain(), "no dataclass"), (other(0.9), "the name 'test-thinned' of")):
+        release = bpm.NoisyStatistics.from_tables(
+            bpm.declare({"a": ["x", "y"]}), {"a": [7, 30]}, noise=rule
+        )
+        message = rf"no written form: `{type(rule).__name__}` must be .* got .*{lacks}"
+        with pytest.raises(ReleaseFileError, match=message):
+            release.save(tmp_path / "rule.release", allow_unprotected=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_rule_of_counts_is_refused_of_other_answers():

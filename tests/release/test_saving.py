@@ -290,7 +290,7 @@ def test_a_save_under_way_is_not_named_by_another_save_but_refused_before_a_budg
     assert left.exists()
 
 
-def test_a_release_that_could_not_be_read_back_is_not_written(tmp_path):
+def test_a_release_that_could_not_be_written_whole_is_not_written(tmp_path):
     settings = {"weight": float("nan"), "kind": object}  # said as text
     odd = Provenance(mechanism="M", settings=settings, versions={"opendp": {1, 2}})  # type: ignore[dict-item]
     given = NoisyStatistics(
@@ -301,7 +301,7 @@ def test_a_release_that_could_not_be_read_back_is_not_written(tmp_path):
         provenance=odd,
     )
     with pytest.raises(
-        ReleaseFileError, match=r"could not be read back: TypeError\. Nothing was written"
+        ReleaseFileError, match=r"has no written form: TypeError\. Nothing was written"
     ):
         given.save(tmp_path / "r")
     assert os.listdir(tmp_path) == []
