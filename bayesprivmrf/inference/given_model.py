@@ -142,9 +142,12 @@ def split_by_steps(
         else:
             distant.append(replace(each, query=own))
     what = "a chain with one transition matrix"
-    remedy = "measure tables of single steps, or their sum (queries.pooled)"
+    remedy = (
+        "measure tables of single steps or their sum (queries.pooled), or declare markov_chain(..., "
+        "share='potentials')"
+    )
     require_fit(
-        steps or not measured, what, "have measurements of its steps", "distant times alone", remedy
+        steps or not measured, what, "have measurements of its steps", "larger tables alone", remedy
     )
     for each in distant:
         name = repr(each.query.query)

@@ -54,6 +54,7 @@ def test_people_who_differ_are_told_from_a_chain_by_a_table_of_distant_times(kin
     assert "declare order 2" in fit.problems[0]
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")
 def test_a_right_order_is_seldom_accused():
     """200 releases: at most one tenth, and three standard errors, have a p-value below 0.1."""
     tails = []
