@@ -129,7 +129,7 @@ def test_the_posterior_is_not_trusted_either_and_a_file_keeps_the_notes(tmp_path
     loaded = bpm.load_posterior(tmp_path / "posterior.nc")
     for fit in (right, loaded):
         assert not any("memory" in note for note in notes(fit, ["jan", "may"]))
-        assert all("memory" in note for note in notes(fit, ["jan", "apr"], of="records"))
+        assert all("memory" in note for note in notes(fit, ["jan", "apr"]))
 
 
 def test_distant_times_alone_are_refused():
