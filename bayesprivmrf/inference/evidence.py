@@ -25,6 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.given_model import MeasuredNumbers
 from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
@@ -205,6 +206,9 @@ class Evidence:
     published
         The numbers as published, shape (size,). They differ from `noisy_counts` only under rules that depend on the
         count.
+    distant
+        Measurements of distant times of a chain with shared transitions. The chain is fitted to the tables of its
+        steps, and criticism compares these measurements with the fit (`bayesprivmrf.inference.criticism.order`).
     fitted
         Counts at which the variances of rules that depend on the count are evaluated, shape (size,). None evaluates
         them one record above `noisy_counts`, so that a published zero is not certain.
@@ -227,6 +231,7 @@ class Evidence:
     wave_totals: tuple[float, ...] = ()
     wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
     is_given: bool = False
+    distant: tuple[MeasuredNumbers, ...] = ()
     fitted: FloatArray | None = None
 
     @cached_property

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import kind_of, require
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import checked_clique
 from bayesprivmrf.model.domain import Variable, label_key, require_fit
 from bayesprivmrf.model.pgmpy_networks import read_network
-from bayesprivmrf.model.specification import over_scopes
-from bayesprivmrf.model.tables import Clique, FloatArray, cells_within
+from bayesprivmrf.model.tables import Clique, FloatArray, cells_within, parent
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries import table as table_query
@@ -84,26 +84,6 @@ def believed_model(
     return replace(model, impossible=(*kept, *model.impossible))
 
 
-def tables_of(believed: ModelSpecification, measured: Iterable[Clique]) -> ModelSpecification:
-    """Return the model over the tables that hold all measured scopes and all cliques of a given model.
-
-    Raises
-    ------
-    ModelError
-        The model shares transitions, and a measured scope lies in none of its cliques.
-    """
-    model = over_scopes(believed, measured)
-    if model is not believed and believed.shares_transitions:
-        own = set(map(frozenset, believed.cliques))
-        beyond = [clique for clique in model.cliques if frozenset(clique) not in own]
-        raise ModelError(
-            "a chain with one transition matrix is fitted to tables of its steps, and the measured table of "
-            f"{beyond[0]!r} lies in none; declare markov_chain(..., share='potentials'), or leave that table out of "
-            "the release that is fitted."
-        )
-    return model
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredNumbers:
     """Numbers of one measurement, with their query and the distribution of their noise.
@@ -135,6 +115,55 @@ def measurements_of(release: NoisyStatistics) -> list[MeasuredNumbers]:
         MeasuredNumbers(query=bound, values=values, noise=law)
         for bound, values, law in zip(release.bound, parts, release.noise, strict=True)
     ]
+
+
+def split_by_steps(
+    chain: ModelSpecification, measured: Sequence[MeasuredNumbers]
+) -> tuple[list[MeasuredNumbers], list[MeasuredNumbers]]:
+    """Split measurements of a chain with one transition matrix: those of its steps, and those of distant times.
+
+    The chain is fitted to the former. Criticism compares it with the latter, which tell whether its order is right
+    (`bayesprivmrf.inference.criticism.order`).
+
+    Raises
+    ------
+    ModelError
+        No measurement is of the steps, or a distant one has numbers within bounds.
+    ModelTooLargeError
+        The chain with the table of a distant measurement does not fit in memory.
+    """
+    steps = []
+    distant = []
+    for each in measured:
+        own = each.on(chain)
+        is_inside = all(parent(chain.scopes, scope) is not None for scope in own.positions)
+        if is_inside:
+            steps.append(each)
+        else:
+            distant.append(replace(each, query=own))
+    what = "a chain with one transition matrix"
+    remedy = (
+        "measure tables of single steps or their sum (queries.pooled), or declare markov_chain(..., "
+        "share='potentials')"
+    )
+    require_fit(
+        steps or not measured, what, "have measurements of its steps", "larger tables alone", remedy
+    )
+    for each in distant:
+        name = repr(each.query.query)
+        must = f"have added noise, or none, in {name}, which is compared with the fit"
+        remedy = "leave that measurement out, or declare markov_chain(..., share='potentials')"
+        require_fit(not each.noise.is_bounded, what, must, "bounds", remedy)
+        cost = forecast(chain.cardinalities, (*chain.scopes, *each.query.positions))
+        require(
+            cost.memory_bytes <= DEFAULT_MEMORY_LIMIT,
+            name,
+            f"fit with the chain into {DEFAULT_MEMORY_LIMIT / 2**30:,.3g} GiB",
+            f"{cost.memory_bytes / 2**30:,.3g} GiB",
+            "leave that measurement out",
+            error=ModelTooLargeError,
+        )
+    return steps, distant
 
 
 def numbers_about(domain: Domain, measured: MeasuredNumbers) -> MeasuredNumbers | None:

@@ -26,14 +26,16 @@ from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
 from bayesprivmrf.inference.given_model import (
     GivenModel,
+    MeasuredNumbers,
     believed_model,
     measurements_of,
     numbers_about,
-    tables_of,
+    split_by_steps,
 )
 from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import label_key
+from bayesprivmrf.model.specification import over_scopes
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import CONTRADICTION, check_kernel, contradiction, pooled_total
 from bayesprivmrf.privacy import NoNoise
@@ -184,7 +186,10 @@ def of_one_population_under(
         for measured in measurements_of(release)
     ]
     kept = [each for each in told if each is not None]
-    model = tables_of(believed, (scope for each in kept for scope in each.query.scopes))
+    distant: list[MeasuredNumbers] = []
+    if believed.shares_transitions:
+        kept, distant = split_by_steps(believed, kept)
+    model = over_scopes(believed, (scope for each in kept for scope in each.query.scopes))
     total, error = joint_total(releases)
     found = {
         "specification": model,
@@ -197,6 +202,7 @@ def of_one_population_under(
         "published": np.concatenate([np.zeros(0), *(each.values for each in kept)]),
         "noise": tuple(each.noise for each in kept),
         "is_given": True,
+        "distant": tuple(distant),
     }
     queries = tuple(each.on(model) for each in kept)
     scopes = tuple(query.positions[0] for query in queries if query.is_table)
@@ -443,4 +449,4 @@ def _under_given(
             f"a model of several waves must have every variable that they measured, got none of {left}; add it to "
             "`model`, or fit each wave apart."
         )
-    return of_waves(tables_of(believed, scopes), releases) | {"is_given": True}
+    return of_waves(over_scopes(believed, scopes), releases) | {"is_given": True}

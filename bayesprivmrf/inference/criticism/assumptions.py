@@ -17,6 +17,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from bayesprivmrf.escapes import printable
+from bayesprivmrf.inference.criticism.order import untested_order
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.marginals import marginal_engine
@@ -98,6 +99,7 @@ def _scope_marks(evidence: Evidence, scopes: Sequence[Sequence[int]]) -> list[Ma
         own for scope in scopes if scope not in beyond for own in _omitted(model, scope)
     )
     marks += [Mark(RowStatus.MODEL, f"the model omits {own}") for own in omitted]
+    marks += [Mark(RowStatus.MODEL, text) for text in untested_order(evidence, beyond)]
     if beyond:
         marks += _marks(model, beyond)
     return marks

@@ -46,6 +46,7 @@ from bayesprivmrf.errors import ConsistencyWarning, warn_caller
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
 from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
+from bayesprivmrf.inference.criticism.order import order_contradictions
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.least_squares import noise_residuals
@@ -327,7 +328,8 @@ def verdict(
         Numbers of the search. Those of `totals` and of the tests follow. ``margin_tail`` is the p-value of the worst
         disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
         above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
-        potentials. Each is present where a contradiction is possible.
+        potentials. ``order_tail`` is the p-value of distant times of a chain (`order`). Each is present where a
+        contradiction is possible.
     """
     if not evidence.is_additive:
         evidence = evidence.at_means(evidence.engine(inference).marginals(potentials)[1])
@@ -419,7 +421,8 @@ def contradictions(
     except (LinAlgError, ValueError):  # an estimate without finite moments
         misfit = None
     if misfit is None:
-        return (), stats
+        problems, of_order = order_contradictions(evidence, potentials)
+        return problems, stats | of_order
     stats |= misfit.stats
     restricted = restrictions(model)
     if model.shares_transitions and not any(
@@ -433,7 +436,8 @@ def contradictions(
     if misfit.is_real:
         problems = (printable(contradicted(evidence, misfit, restricted)),)
     else:
-        problems = ()
+        problems, of_order = order_contradictions(evidence, potentials)
+        stats |= of_order
     return problems, stats
 
 

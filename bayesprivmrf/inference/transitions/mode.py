@@ -20,9 +20,7 @@ law would have less variance where noise outweighs sampling.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -31,12 +29,9 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
-from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
+from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
 from bayesprivmrf.model.tables import FloatArray
-
-# α, prior counts in each cell of π and P; the module says why there are no more
-_PRIOR_COUNT = 0.25
 
 # Largest number of renewals of V; fits that settle take about six, so that 50 is arbitrary
 _RENEWALS = 50
@@ -167,8 +162,9 @@ class _WeightedAnswers:
         """Return the minimum while V is fixed."""
         is_free = self.answers.is_free
         try:
-            whiten = self.answers.sums.whitening(self.point)
-            point, information = damped_steps(partial(self._expanded, whiten), self.point, is_free)
+            point, information = self.answers.sums.closest(
+                self.answers.numbers, self.point, is_free
+            )
         # noise that leaves next to no records drives probabilities to 0
         except np.linalg.LinAlgError:
             return Descent(point=self.point, status=Status.DIVERGED)
@@ -176,61 +172,17 @@ class _WeightedAnswers:
         moved = float(step @ information[np.ix_(is_free, is_free)] @ step)
         return Descent(point=point, has_settled=moved < _SETTLED**2)
 
-    def _expanded(self, whiten: Callable[[FloatArray], FloatArray], point: FloatArray) -> Expanded:
-        """Return the objective, its gradient and its Gauss-Newton curvature at a point."""
-        sums = self.answers.sums
-        jacobian, mean = sums.jacobian(point)
-        whitened = whiten(np.column_stack([jacobian, self.answers.numbers - mean]))
-        slopes = whitened[:, :-1]
-        residual = whitened[:, -1]
-        prior, pull, curvature = _prior(sums.rows, point[:-1])
-        gradient = -slopes.T @ residual
-        gradient[:-1] += pull
-        information = slopes.T @ slopes
-        information[:-1, :-1] += curvature
-        return 0.5 * float(residual @ residual) + prior, gradient, information
-
 
 def _covariance(sums: NoisySums, point: FloatArray, is_free: np.ndarray) -> FloatArray:
-    """Return C at the estimate, or the identity if C is not finite."""
+    """Return C of the contrasts at the estimate, or the identity if C is not finite."""
     size = sums.rows.size
-    free = np.ix_(is_free, is_free)
-    covariance = np.zeros((size + 1, size + 1))
     try:
-        with np.errstate(all="ignore"):
-            whitened = sums.whitening(point)(sums.jacobian(point, linear=True)[0])
-            information = whitened.T @ whitened
-            # coordinates that no measurement determines are within 1 of the estimate
-            information[:-1, :-1] += np.eye(size)
-            covariance[free] = np.linalg.inv(information[free])
+        covariance = sums.covariance(point, is_free)
     except np.linalg.LinAlgError:
         return np.eye(size)
     if np.isfinite(covariance).all():
         return covariance[:-1, :-1]
     return np.eye(size)
-
-
-def _prior(rows: TransitionRows, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-    """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
-    first, matrix = rows.probabilities(phi)
-    value = 0.0
-    gradient = np.zeros(len(phi))
-    curvature = np.zeros((len(phi), len(phi)))
-    start = 0
-    masks = (rows.is_possible[0], *rows.is_possible[1])
-    for law, mask, basis in zip((first, *matrix), masks, rows.bases, strict=True):
-        count = _PRIOR_COUNT * mask.sum()
-        own = slice(start, start + basis.shape[1])
-        # a probability that has become zero has no density: such steps are refused
-        with np.errstate(divide="ignore"):
-            value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
-        gradient[own] = count * (law @ basis)
-        # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
-        # cancels the rest, so that the steps are nearly those of Newton
-        logs = basis[mask] - law @ basis  # derivative of the log probabilities
-        curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
-        start = own.stop
-    return value, gradient, curvature
 
 
 def naive_transitions(

@@ -32,18 +32,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
+
+# α, prior counts in each cell of π and P; `bayesprivmrf.inference.transitions.mode` says why there are no more
+_PRIOR_COUNT = 0.25
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,6 +139,14 @@ class TransitionRows:
         )
         return np.concatenate([own @ self.bases[0], inner.ravel() @ self._inner])
 
+    def coordinates_of(self, tables: FloatArray) -> FloatArray:
+        """Return φ of the chain nearest to marginals of the cliques, shape (model size,), which may hold zeros."""
+        first, steps = np.split(self.sums(tables), [self.rows])
+        # the least positive number keeps logarithms of empty cells finite
+        tiny = np.finfo(float).tiny
+        steps = steps.reshape(self.rows, self.states) + tiny
+        return self.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
+
     def potentials(self, phi: FloatArray) -> FloatArray:
         """Return normalized potentials of the cliques, shape (model size,), nats."""
         return self.log_tables(*self.probabilities(phi))
@@ -146,6 +158,28 @@ class TransitionRows:
             flat[self.cells] = np.log(matrix).ravel()
             flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
+
+    def prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
+        first, matrix = self.probabilities(phi)
+        value = 0.0
+        gradient = np.zeros(len(phi))
+        curvature = np.zeros((len(phi), len(phi)))
+        start = 0
+        masks = (self.is_possible[0], *self.is_possible[1])
+        for law, mask, basis in zip((first, *matrix), masks, self.bases, strict=True):
+            count = _PRIOR_COUNT * mask.sum()
+            own = slice(start, start + basis.shape[1])
+            # a probability that has become zero has no density: such steps are refused
+            with np.errstate(divide="ignore"):
+                value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
+            gradient[own] = count * (law @ basis)
+            # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
+            # cancels the rest, so that the steps are nearly those of Newton
+            logs = basis[mask] - law @ basis  # derivative of the log probabilities
+            curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
+            start = own.stop
+        return value, gradient, curvature
 
     def derivatives(self, phi: FloatArray, *, linear: bool) -> FloatArray:
         """Return derivatives of the potentials, shape (model size, size).
@@ -267,6 +301,47 @@ class NoisySums:
         changes = [product(column) for column in self.rows.derivatives(phi, linear=linear).T]
         by_coordinates = total * (self.matrix @ np.array(changes).reshape(self.rows.size, -1).T)
         return np.column_stack([by_coordinates, mean]), mean
+
+    def closest(
+        self, numbers: FloatArray, start: FloatArray, is_free: np.ndarray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the point of generalized least squares with V of the start, and the curvature there.
+
+        Parameters
+        ----------
+        numbers
+            Measured numbers y, shape (numbers,).
+        start
+            (φ, log N), shape (size + 1,).
+        is_free
+            Mask of the coordinates that move.
+        """
+        return damped_steps(partial(self._expanded, self.whitening(start), numbers), start, is_free)
+
+    def _expanded(self, whiten: _Whitening, numbers: FloatArray, point: FloatArray) -> Expanded:
+        """Return the objective, its gradient and its Gauss-Newton curvature at a point."""
+        jacobian, mean = self.jacobian(point)
+        whitened = whiten(np.column_stack([jacobian, numbers - mean]))
+        slopes = whitened[:, :-1]
+        residual = whitened[:, -1]
+        prior, pull, curvature = self.rows.prior(point[:-1])
+        gradient = -slopes.T @ residual
+        gradient[:-1] += pull
+        information = slopes.T @ slopes
+        information[:-1, :-1] += curvature
+        return 0.5 * float(residual @ residual) + prior, gradient, information
+
+    def covariance(self, point: FloatArray, is_free: np.ndarray) -> FloatArray:
+        """Return the covariance of the contrasts c and log N at an estimate, shape (size + 1, size + 1)."""
+        free = np.ix_(is_free, is_free)
+        covariance = np.zeros((self.rows.size + 1, self.rows.size + 1))
+        with np.errstate(all="ignore"):
+            whitened = self.whitening(point)(self.jacobian(point, linear=True)[0])
+            information = whitened.T @ whitened
+            # coordinates that no measurement determines are within 1 of the estimate
+            information[:-1, :-1] += np.eye(self.rows.size)
+            covariance[free] = np.linalg.inv(information[free])
+        return covariance
 
     @cached_property
     def _windows(self) -> list[tuple[Any, np.ndarray]] | None:

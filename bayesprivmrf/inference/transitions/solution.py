@@ -103,7 +103,8 @@ class TransitionSolution(Solution):
         errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, mode.covariance, rows), 0.0))
         lower, upper = cut_limits(estimates, errors, errors, asked.prob, asked.ends)
         is_cut = (lower <= asked.ends[0]) | (upper >= asked.ends[1])
-        note = "the normal interval reaches an end of the possible range"
+        # short, so that the remark on untested memory fits beside it
+        note = "the interval is cut at an end"
         marks = (Mark(RowStatus.DOUBTFUL, note, is_cut), *asked_marks(self._evidence, asked))
         return Limits(estimates, lower, upper, marks)
 
