@@ -138,6 +138,8 @@ def interval_frame(
         prefix = "unprotected"
     numbers = {"estimate": estimate, "lower": lower, "upper": upper}
     columns = {name: np.ravel(number_array(name, own)) for name, own in numbers.items()}
+    # rounding errors of impossible cells may end at minus zero, which would be printed with its sign
+    columns = {name: np.where(own == 0, 0, own) for name, own in columns.items()}
     for name, own in columns.items():
         must = f"hold one number for each of {rows} rows, or one for all"
         require(own.size in (1, rows), name, must, own.size)

@@ -129,6 +129,14 @@ def test_rows_say_that_they_rest_on_what_the_steps_share_unless_their_own_table_
     assert sequences.transition_matrix(fit, **settings)["note"].str.contains(said).all()
 
 
+def test_a_limit_of_zero_has_no_sign():
+    ends = np.array([-0.0, 0.25])
+    index = pd.Index(["impossible", "possible"], name="x")
+    frame = interval_frame(ends, ends, ends, index, status=Status.CONVERGED)
+    assert "-0" not in frame.to_csv()
+    assert frame["upper"].tolist() == [0.0, 0.25]
+
+
 def test_no_interval_is_better_than_its_fit():
     network = bpm.markov_chain(["a", "b"], 4, share="transitions")
     steps = [(f"x{t}", f"x{t + 1}") for t in range(1, 4)]
