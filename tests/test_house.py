@@ -20,7 +20,7 @@ ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
     ("readers.columns", "NoiseDistribution"): 1,
     ("readers.columns", "Likelihood"): 1,
-    ("release.given", "Likelihood"): 2,
+    ("release.given", "Likelihood"): 3,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
     # the kinds of release that a mechanism makes, of which one has tables

@@ -397,13 +397,16 @@ def test_tied_steps_and_their_ends_agree_by_mode_and_posterior():
     assert narrower.mean() < 1
 
 
-def test_one_transition_matrix_takes_such_a_release_and_no_fit_to_it(tmp_path):
+def test_one_transition_matrix_takes_such_a_release_and_every_fit_of_steps_does(tmp_path):
     release = chain_release("transitions")
     release.save(tmp_path / "chain.release")
     assert bpm.load_release(tmp_path / "chain.release") == release
-    for fit in ESTIMATORS.values():
-        with pytest.raises(ModelError, match=r"'jan', 'dec'.*share='potentials'"):
-            fit(release)
+    for estimator in (bpm.NaiveMLE(), bpm.NoiseAwareMAP()):
+        fitted = estimator.fit(release)
+        assert fitted.specification.shares_transitions
+        assert 0.0 <= fitted.stats["order_tail"] <= 1.0
+    with pytest.raises(ModelError, match="share='potentials'"):
+        bpm.CGM().fit(release)
     network = bpm.markov_chain(STEPS, 4, share="transitions", names=MONTHS)
     without = NoisyStatistics.from_measurements(network, release.measurements[:2])
     assert bpm.NoiseAwareMAP().fit(without).specification.shares_transitions

@@ -52,7 +52,8 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import SQUARE, code_of
 
 # P-value below which the order is contradicted: half of that of a misfit, because the steps were tested before.
-# Of 600 right chains it accused 0.5 % to 0.8 %, and all of 20 wrong ones (benchmarks/chain_order.py)
+# The level was chosen on 600 simulated right chains, of which 0.5 % to 0.8 % have a smaller p-value. All of 20
+# wrong ones have (benchmarks/chain_order.py)
 _SMALLEST_TAIL = SMALLEST_MISFIT_TAIL / 2
 # Variance of a count's fraction, records squared
 _FRACTION = 1 / 12
