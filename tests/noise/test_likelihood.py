@@ -427,12 +427,13 @@ LAWS = {
 }
 
 
-def require_same(finished, wanted):
-    """Means within 0.12 posterior standard deviations, and deviations within a tenth."""
+def errors_of(finished, wanted):
+    """Largest error of a mean, in posterior deviations, and of a deviation of counts and of the total, relative."""
     counts = finished.counts.reshape(-1, finished.counts.shape[-1])
-    assert np.abs((counts.mean(axis=0) - wanted.count_mean) / wanted.count_sd).max() < 0.12
-    assert counts.std(axis=0) == pytest.approx(wanted.count_sd, rel=0.1)
-    assert finished.total.std() == pytest.approx(wanted.total_sd, rel=0.1, abs=1e-9)
+    off_mean = np.abs((counts.mean(axis=0) - wanted.count_mean) / wanted.count_sd).max()
+    off_deviation = np.abs(counts.std(axis=0) / wanted.count_sd - 1).max()
+    off_total = abs(finished.total.std() - wanted.total_sd) / max(wanted.total_sd, 1e-8)
+    return off_mean, off_deviation, off_total
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
@@ -450,7 +451,11 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is
     known = {"total_range": (8, 20)} if is_private else {"total": 12}
     formulation = Rows(evidence=evidence, concentration=1.0, **known)
     drawn = formulation.sample(draws=4000, tune=100, chains=2, seed=1, time_limit=0.0)
-    require_same(formulation.finish(drawn.draws, np.random.default_rng(0)), wanted)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    off_mean, off_deviation, off_total = errors_of(finished, wanted)
+    assert off_mean < 0.12
+    assert off_deviation < 0.1
+    assert off_total < 0.1
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
@@ -460,7 +465,11 @@ def test_one_table_has_the_posterior_of_the_sum_over_all_tables(law):
     wanted = exact_posterior(evidence, alpha=0.4, totals=range(8, 21))
     formulation = TableEngine(evidence=evidence, concentration=0.4, total_range=(8, 20))
     drawn = formulation.sample(draws=3000, tune=100, chains=2, seed=1, time_limit=0.0)
-    require_same(formulation.finish(drawn.draws, np.random.default_rng(0)), wanted)
+    finished = formulation.finish(drawn.draws, np.random.default_rng(0))
+    off_mean, off_deviation, off_total = errors_of(finished, wanted)
+    assert off_mean < 0.12
+    assert off_deviation < 0.1
+    assert off_total < 0.1
 
 
 def test_normal_effects_have_the_posterior_of_the_sum_over_all_tables():
