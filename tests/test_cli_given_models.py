@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
@@ -50,9 +51,9 @@ def test_fit_of_another_model_refuses_noise_and_unknown_variables(saved, capsys)
     assert "'d' is not declared" in capsys.readouterr().err
 
 
-def test_compare_fits_another_model(saved, capsys):
-    import pandas as pd
-
+@pytest.fixture
+def records(saved):
+    """Records of independent variables in a file beside the models."""
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {
@@ -62,13 +63,36 @@ def test_compare_fits_another_model(saved, capsys):
         }
     )
     frame.to_csv(saved / "records.csv", index=False)
-    main(
-        [
-            "compare", str(saved / "records.csv"), "--model", str(saved / "whole.toml"),
-            "--fit-model", str(saved / "smaller.toml"), "--epsilon", "1", "--seed", "1",
-            "--methods", "noise-aware", "naive-mle", "--json",
-        ]
-    )  # fmt: skip
+    return saved
+
+
+def compared(saved, declared, *options):
+    """Arguments of a comparison of fits of the smaller model."""
+    return [
+        "compare", str(saved / "records.csv"), "--model", str(saved / declared),
+        "--fit-model", str(saved / "smaller.toml"), "--epsilon", "1", "--seed", "1", *options,
+    ]  # fmt: skip
+
+
+def test_compare_fits_another_model(records, capsys):
+    main(compared(records, "whole.toml", "--methods", "noise-aware", "naive-mle", "--json"))
     content = json.loads(capsys.readouterr().out)
     assert content["data"]["cliques"] == 2
     assert {row["method"] for row in content["results"]} == {"noise-aware", "naive-mle"}
+
+
+def test_losses_of_another_model_are_against_its_own_mle(records, capsys):
+    """The non-private score is the same whether the smaller model was declared or is fitted to larger tables."""
+    scores = []
+    for declared in ("whole.toml", "smaller.toml"):
+        main(compared(records, declared, "--methods", "mle", "naive-mle", "--json"))
+        rows = json.loads(capsys.readouterr().out)["results"]
+        scores += [row["holdout_log_likelihood"] for row in rows if row["method"] == "mle"]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-4)
+
+
+def test_the_advice_speaks_of_the_model_that_was_fitted(records, capsys):
+    main(compared(records, "whole.toml", "--methods", "mle", "naive-mle"))
+    shown = capsys.readouterr().out
+    assert "non-private MLE under the model of --fit-model" in shown
+    assert "predicts best over these budgets under the model of --fit-model" in shown

@@ -143,9 +143,10 @@ def run(options: argparse.Namespace) -> None:
     show(_table(results))
     show(
         "\nheld-out: log-likelihood of held-out records, nats per record, higher is better. lost: difference from "
-        "the non-private MLE. *: best at its epsilon, to the digits shown, among fits that are trusted."
+        f"the non-private MLE{_under_model(other)}. *: best at its epsilon, to the digits shown, among fits that are "
+        "trusted."
     )
-    show(_advice(results))
+    show(_advice(results, other))
     if folder is not None:
         remark(
             f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}."
@@ -172,7 +173,8 @@ def evaluated(
         Seed of the split, of the simulated noise and of sampling. The results of one method do not depend on which
         other methods are compared.
     other
-        Model for the estimators to fit; None fits the declared model. The tables of the declared model are measured.
+        Model that the estimators and the non-private MLE fit; None fits the declared model. The tables of the
+        declared model are measured.
 
     Returns
     -------
@@ -226,7 +228,8 @@ def evaluated(
         exact = ExactStatistics().release(model, train, count=count)
         if "mle" in methods:
             # the ridge gives cells without training records a positive probability; held-out records may be in them
-            score(math.nan, "mle", NaiveMLE(ridge=1 / sizes[0], inference=inference).fit(exact))
+            reference = NaiveMLE(ridge=1 / sizes[0], inference=inference).fit(exact, model=other)
+            score(math.nan, "mle", reference)
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
                 release = mechanism.release(
@@ -353,14 +356,26 @@ def _decimals(value: float, decimals: int) -> str:
     return "-"
 
 
-def _advice(results: pd.DataFrame) -> str:
+def _under_model(other: ModelSpecification | None) -> str:
+    """Name the fitted model within a sentence; empty where it is the declared one."""
+    if other is None:
+        return ""
+    return " under the model of --fit-model"
+
+
+def _advice(results: pd.DataFrame, other: ModelSpecification | None) -> str:
     """Return a sentence that names the method with the best mean score over the budgets, and when to use another.
 
-    A method with a fit that is not trusted, at any budget, is not advised.
+    A method with a fit that is not trusted, at any budget, is not advised. The remedy for a model that is too large
+    speaks of the model that was fitted.
     """
+    if other is None:
+        smaller = "declare smaller cliques"
+    else:
+        smaller = "give --fit-model smaller cliques"
     private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
     if private.empty:
-        return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
+        return f"Advice: the model is too large for exact scores; {smaller} to compare methods."
     scores: Any = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(
         ["size", "mean"]
     )
@@ -369,10 +384,10 @@ def _advice(results: pd.DataFrame) -> str:
     if advised.empty:
         return (
             "Advice: each method that was scored at every budget has a fit that is not trusted; use none of them as "
-            "it is, but spend more or declare smaller cliques."
+            f"it is, but spend more or {smaller}."
         )
     best = advised["mean"].idxmax()
-    found = f"Advice: {label(str(best))} predicts best over these budgets"
+    found = f"Advice: {label(str(best))} predicts best over these budgets{_under_model(other)}"
     if best == "posterior":
         return f"{found}, and its intervals account for the noise."
     point = f"{found}, so use it for a point estimate"
