@@ -2,6 +2,8 @@
 
 import io
 import pickle
+import subprocess
+import sys
 from contextlib import suppress
 
 import joblib
@@ -103,3 +105,33 @@ def test_a_posterior_is_pickled_after_its_pymc_model_was_read():
     for copy in copies(posterior):
         assert copy.interval(["a", "c"]).equals(posterior.interval(["a", "c"]))
         assert set(copy.pymc_model.named_vars) == set(model.named_vars)
+
+
+# a script whose function uses modules that were imported at its head; each function of a module of the same name
+SCRIPT = """
+import joblib
+
+import bayesprivmrf as bpm
+from bayesprivmrf import inference
+
+
+def answer(states):
+    network = bpm.declare({"a": states})
+    status = inference.Status.CONVERGED
+    return len(network.states["a"]), str(status)
+
+
+if __name__ == "__main__":
+    found = joblib.Parallel(n_jobs=2)(joblib.delayed(answer)(own) for own in (["x"], ["x", "y"]))
+    print(found)
+"""
+
+
+def test_functions_of_a_script_that_use_the_library_reach_the_workers(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    shown = subprocess.run(
+        [sys.executable, path], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert shown.stderr == ""
+    assert shown.stdout == "[(1, 'converged'), (2, 'converged')]\n"
