@@ -212,13 +212,34 @@ def status_and_note(marks: Sequence[Mark], status: Status, prefix: str) -> tuple
 
 
 def _shortened(notes: Sequence[str], most: int) -> str:
-    """Return as many notes as fit into a number of words, and how many more there are."""
-    for kept in range(len(notes), 0, -1):
-        hidden = len(notes) - kept
-        text = "; ".join(notes[:kept]) + (f" and {hidden} more" if hidden else "")
+    """Return as many notes as fit into a number of words, in their order, and how many more there are.
+
+    The first note is always there. If it alone is too long, words in its middle are left out: a note begins with
+    what is wrong, and ends with what decides or with what to measure.
+    """
+    if len("; ".join(notes).split()) <= most:
+        return "; ".join(notes)
+    kept = [notes[0]]
+    for note in notes[1:]:
+        text = _with_rest([*kept, note], len(notes) - len(kept) - 1)
         if len(text.split()) <= most:
-            return text
-    return " ".join([*notes[0].split()[: most - 1], "…"])
+            kept.append(note)
+    hidden = len(notes) - len(kept)
+    words = notes[0].split()
+    left = most - len(_with_rest(kept[1:], hidden).split())
+    if len(words) > left:
+        # one word is the ellipsis
+        half = left // 2
+        kept[0] = " ".join([*words[: left - 1 - half], "…", *words[-half:]])
+    return _with_rest(kept, hidden)
+
+
+def _with_rest(notes: Sequence[str], hidden: int) -> str:
+    """Return notes in one text that ends with the number of hidden ones."""
+    text = "; ".join(notes)
+    if hidden:
+        text += f" and {hidden} more"
+    return text
 
 
 def joint_index(domain: Domain, variables: Sequence[Hashable]) -> pd.Index:

@@ -129,6 +129,48 @@ def test_rows_say_that_they_rest_on_what_the_steps_share_unless_their_own_table_
     assert sequences.transition_matrix(fit, **settings)["note"].str.contains(said).all()
 
 
+def note_of(*notes, is_simulated=False):
+    """Note of one row with these remarks."""
+    frame = interval_frame(
+        0.5,
+        0.4,
+        0.6,
+        pd.Index(["x"], name="a"),
+        status=Status.CONVERGED,
+        marks=[Mark(RowStatus.MODEL, note) for note in notes],
+        is_simulated=is_simulated,
+    )
+    return frame["note"].item()
+
+
+@pytest.mark.parametrize("is_simulated", [False, True])
+@pytest.mark.parametrize("others", [(), ("one transition matrix for all steps",)])
+def test_a_long_note_keeps_what_to_measure_at_its_end(others, is_simulated):
+    times = [f"the state in the {which} month of the panel" for which in ("first", "last")]
+    note = f"memory beyond one step not tested: measure ({times[0]}, {times[1]})"
+    found = note_of(note, *others, is_simulated=is_simulated)
+    assert len(found.split()) == 20
+    assert "memory beyond one step not tested:" in found
+    assert "last month of the panel)" in found
+    assert ("and 1 more" in found) == bool(others)
+
+
+def test_a_later_note_that_fits_is_not_hidden_by_a_long_one():
+    long = "declared: " + " ".join(f"v{number}" for number in range(15))
+    found = note_of("the model omits the interaction of a with b", long, "tied potentials")
+    assert found == "the model omits the interaction of a with b; tied potentials and 1 more"
+
+
+def test_all_interactions_that_a_model_omits_are_in_one_note():
+    network = bpm.declare({name: [0, 1] for name in "abc"}, [("a", "b", "c")])
+    release = NoisyStatistics.from_tables(
+        network, {("a", "b", "c"): np.full((2, 2, 2), 100.0)}, noise=Laplace(1.0)
+    )
+    fit = bpm.NoiseAwareMAP().fit(release, model=[("a",), ("b",), ("c",)])
+    notes = fit.interval(["a", "b", "c"])["note"]
+    assert set(notes) == {"the model omits a × b, a × c, b × c"}
+
+
 def test_a_limit_of_zero_has_no_sign():
     ends = np.array([-0.0, 0.25])
     index = pd.Index(["impossible", "possible"], name="x")

@@ -95,18 +95,17 @@ def _scope_marks(evidence: Evidence, scopes: Sequence[Sequence[int]]) -> list[Ma
     marks = []
     if prior:
         marks.append(Mark(RowStatus.PRIOR, "nothing measured bears on it, so the prior decides"))
-    omitted = dict.fromkeys(
-        own for scope in scopes if scope not in beyond for own in _omitted(model, scope)
-    )
-    marks += [Mark(RowStatus.MODEL, f"the model omits {own}") for own in omitted]
+    omitted = [own for scope in scopes if scope not in beyond for own in _omitted(model, scope)]
+    if omitted:
+        marks.append(Mark(RowStatus.MODEL, _omission(list(dict.fromkeys(omitted)))))
     marks += [Mark(RowStatus.MODEL, text) for text in untested_order(evidence, beyond)]
     if beyond:
         marks += _marks(model, beyond)
     return marks
 
 
-def _omitted(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
-    """Name the smallest interactions of some variables that lie in no clique of a model."""
+def _omitted(model: ModelSpecification, variables: Sequence[int]) -> list[tuple[str, ...]]:
+    """Return the smallest interactions of some variables that lie in no clique of a model, by names."""
     scopes = list(map(set, model.scopes))
     names = model.domain.variables
     found: list[set[int]] = []
@@ -116,11 +115,15 @@ def _omitted(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
             is_inside = any(subset <= scope for scope in scopes)
             if not is_inside and not any(own <= subset for own in found):
                 found.append(subset)
-    texts = []
-    for own in found:
-        *others, last = (printable(str(names[v])) for v in sorted(own))
-        texts.append(f"the interaction of {', '.join(others)} with {last}")
-    return texts
+    return [tuple(printable(str(names[v])) for v in sorted(own)) for own in found]
+
+
+def _omission(interactions: Sequence[tuple[str, ...]]) -> str:
+    """Name omitted interactions in a note; several in few words, so that none is cut off."""
+    if len(interactions) == 1:
+        *others, last = interactions[0]
+        return f"the model omits the interaction of {', '.join(others)} with {last}"
+    return f"the model omits {', '.join(' × '.join(own) for own in interactions)}"
 
 
 def point_marks(
