@@ -421,8 +421,13 @@ def test_arguments_of_the_new_figures_are_checked():
         with pytest.raises(ArgumentError, match="`prob`"):
             marginal_forest({"x": solution(0)}, ["a"], prob=prob)
     other = ModelSpecification(domain=Domain.from_states({"a": [1, 0]}), cliques=(("a",),))
-    with pytest.raises(ArgumentError, match="same variables and states"):
+    with pytest.raises(ArgumentError, match=r"same variables and states.*in only one"):
         marginal_forest({"x": solution(0), "y": uniform_solution(other)}, ["a"])
+    turned = ModelSpecification(
+        domain=Domain.from_states({"a": [1, 0], "b": [0, 1, 2]}), cliques=(("a", "b"),)
+    )
+    with pytest.raises(ArgumentError, match=r"other states of \['a'\], or another order"):
+        marginal_forest({"x": solution(0), "y": uniform_solution(turned)}, ["a"])
     big = ModelSpecification(domain=Domain.from_states({"a": range(301)}), cliques=(("a",),))
     with pytest.raises(ArgumentError, match="at most 300 rows"):
         marginal_forest({"x": uniform_solution(big)}, ["a"])

@@ -525,10 +525,19 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
         what = f"the method {name!r}"
         object_with("specification", what, method, "be a fit", "fit a release first")
     first, *others = (method.specification.domain for method in methods.values())
-    for name, domain in zip(list(methods)[1:], others, strict=True):
-        both = f"the methods {next(iter(methods))!r} and {name!r}"
+    name = next(iter(methods))
+    for other, domain in zip(list(methods)[1:], others, strict=True):
+        both = f"the methods {name!r} and {other!r}"
+        must = "have the same variables and states"
+        apart = set(first.variables) ^ set(domain.variables)
+        # a model that was given to `fit` may leave variables out
+        seen = f"{sorted(map(str, apart))} in only one of them"
+        remedy = "draw them apart, or fit models with a clique for each variable"
+        require(not apart, both, must, seen, remedy)
+        other_states = [
+            str(v) for v in first.variables if first.states_of(v) != domain.states_of(v)
+        ]
+        seen = f"other states of {other_states}, or another order of them"
         remedy = "fit releases of one declared network"
-        require(
-            domain == first, both, "have the same variables and states", "different ones", remedy
-        )
+        require(not other_states and domain == first, both, must, seen, remedy)
     return first
