@@ -16,11 +16,16 @@ from bayesprivmrf.cards import Card, escaped, marked
 from bayesprivmrf.checks import generator, one_of, require_memory, whole_number
 from bayesprivmrf.errors import NoIntervalError
 from bayesprivmrf.inference.asked import Asked, GivenOrEach, Whose, asked_of, conditions_in_turn
-from bayesprivmrf.inference.interval_frame import interval_frame, joined_frames
+from bayesprivmrf.inference.interval_frame import (
+    Mark,
+    RowStatus,
+    interval_frame,
+    joined_frames,
+)
 from bayesprivmrf.inference.limits import Limits
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Condition, Domain, Variable
+from bayesprivmrf.model.domain import Condition, Domain, ImpossibleGivenError, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, plain_array
 from bayesprivmrf.queries import Query
 
@@ -81,9 +86,9 @@ class Result(Card):
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
             probabilities are conditional on them. A set means that the variable is in one of these states. Or a list
             of variables, ``["a", "b"]``: the answer has a block of rows for each of their joint states, a whole
-            conditional table. Only a posterior takes `given` with ``of="records"``; numbers then become shares of the
-            records with the given states, and the note says in how many draws no record has them. A query cannot be
-            combined with `given`.
+            conditional table; rows of joint states that cannot occur are NaN, and their note says so. Only a
+            posterior takes `given` with ``of="records"``; numbers then become shares of the records with the given
+            states, and the note says in how many draws no record has them. A query cannot be combined with `given`.
 
         Returns
         -------
@@ -117,10 +122,20 @@ class Result(Card):
         `benchmarks/results/noise-aware-intervals.csv` and the benchmark pages.
         """
         questions = asked_of(self.specification, variables, prob, of, given)
-        frames = [self._framed(asked, self._limits(asked)) for asked in questions.each]
-        if questions.in_turn:
-            return joined_frames(frames, questions.index)
-        return frames[0]
+        if not questions.in_turn:
+            (asked,) = questions.each
+            return self._framed(asked, self._limits(asked))
+        frames = [self._framed(asked, self._limits_or_none(asked)) for asked in questions.each]
+        return joined_frames(frames, questions.index)
+
+    def _limits_or_none(self, asked: Asked) -> Limits:
+        """Return the limits of one question of several; NaN where its given states cannot occur together."""
+        try:
+            return self._limits(asked)
+        except ImpossibleGivenError:
+            unknown = np.full(len(asked.index), np.nan)
+            mark = Mark(RowStatus.NOT_TRUSTED, f"cannot occur: {asked.given_states}")
+            return Limits(unknown, unknown, unknown, (mark,))
 
     def _framed(self, asked: Asked, limits: Limits) -> pd.DataFrame:
         """Return the frame of the limits of one question."""
@@ -172,7 +187,8 @@ class Result(Card):
         Returns
         -------
         xarray.DataArray
-            Probabilities that sum to one, over the asked variables for each of the states taken in turn. Dims are the
+            Probabilities that sum to one, over the asked variables for each of the states taken in turn; NaN for
+            joint states among those that cannot occur. Dims are the
             variables taken in turn and then those asked for, in the given order, coords their declared states.
             ``attrs`` marks a release with seeded noise, as do those of `sample` and the attributes of `network`.
 
@@ -198,11 +214,22 @@ class Result(Card):
         domain = model.domain
         names, query = model.positions_of(variables)
         in_turn, conditions = conditions_in_turn(domain, given, query)
-        tables = [self._marginal_table(query, condition) for condition in conditions]
+        if in_turn:
+            tables = [self._table_or_none(query, condition) for condition in conditions]
+        else:
+            tables = [self._marginal_table(query, condition) for condition in conditions]
         shape = [domain.cardinalities[v] for v in (*in_turn, *query)]
         every = [*(domain.variables[v] for v in in_turn), *names]
         whole = labelled(domain, every, np.reshape(tables, shape), "probability")
         return marked(whole, self.is_simulated)
+
+    def _table_or_none(self, query: Sequence[int], given: Condition) -> FloatArray:
+        """Return the probabilities given one condition of several; NaN where it cannot occur."""
+        try:
+            return self._marginal_table(query, given)
+        except ImpossibleGivenError:
+            cards = self.specification.cardinalities
+            return np.full([cards[v] for v in query], np.nan)
 
     def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
         """Return the probabilities of variables by position, axes as asked, given states of others."""

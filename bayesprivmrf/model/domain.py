@@ -412,14 +412,20 @@ def _codes(domain: Domain, variable: Variable, states: Any) -> tuple[int, ...]:
     return tuple(sorted({domain.code(variable, label) for label in states}))
 
 
-def given_error(domain: Domain, given: Condition, where: str = "this model") -> ModelError:
+class ImpossibleGivenError(ModelError):
+    """The given states have probability 0, so that nothing is conditional on them."""
+
+
+def given_error(
+    domain: Domain, given: Condition, where: str = "this model"
+) -> ImpossibleGivenError:
     """Return the error for given states that cannot occur together."""
     labels = {
         domain.variables[v]: [domain.states[v][code] for code in codes]
         for v, codes in given.items()
     }
     states = {variable: own[0] if len(own) == 1 else own for variable, own in labels.items()}
-    return ModelError(
+    return ImpossibleGivenError(
         f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
     )
 

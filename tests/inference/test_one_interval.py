@@ -274,7 +274,28 @@ def test_what_is_too_large_or_not_told_is_refused_with_the_remedy():
     impossible = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")], [(("a", 0),)])
     fit = NoiseAwareMAP().fit(release_of(impossible))
     with pytest.raises(ModelError, match="`given` must be able to occur"):
-        fit.interval(["b"], given=["a"])
+        fit.interval(["b"], given={"a": 0})
+
+
+@pytest.mark.parametrize("name", ["mode", "posterior"])
+def test_a_conditional_table_has_rows_without_numbers_for_states_that_cannot_occur(name):
+    model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")], [(("a", 0),)])
+    if name == "mode":
+        fit = NoiseAwareMAP().fit(release_of(model))
+    else:
+        fit = drawn_posterior(release_of(model))
+    frame = fit.interval(["b"], given=["a"])
+    assert frame.loc[0, NUMBERS].isna().to_numpy().all()
+    assert set(frame.loc[0, "status"]) == {"not trusted"}
+    assert frame.loc[0, "note"].str.contains("cannot occur: a=0").all()
+    pd.testing.assert_frame_equal(
+        frame.loc[1, NUMBERS], fit.interval(["b"], given={"a": 1})[NUMBERS]
+    )
+    table = fit.marginal(["b"], given=["a"])
+    assert np.isnan(table.sel(a=0)).all()
+    assert table.sel(a=1).sum() == pytest.approx(1)
+    figure = marginal_forest({"one": fit}, ["b"], given=["a"])
+    assert len(figure.axes[0].get_yticklabels()) == 5
 
 
 def test_a_forest_draws_a_conditional_table(results):
