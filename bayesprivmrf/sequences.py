@@ -32,7 +32,8 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
-from bayesprivmrf.inference.interval_frame import interval_frame, point_status
+from bayesprivmrf.inference.criticism.order import untested_memory
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, point_status
 from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
@@ -263,7 +264,12 @@ def _table(
         windows = range(len(chain.cliques))
     else:
         windows = [window]
-    return _framed(fit, fit._chain_limits(asked, coverage(prob)), index, windows)
+    limits = fit._chain_limits(asked, coverage(prob))
+    if not is_matrix and fit._evidence is not None:
+        # times and the stationary distribution follow from many steps
+        own = [Mark(RowStatus.MODEL, remark) for remark in untested_memory(fit._evidence)]
+        limits = limits._replace(marks=(*limits.marks, *own))
+    return _framed(fit, limits, index, windows)
 
 
 def _framed(

@@ -8,6 +8,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
+from bayesprivmrf import sequences
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
 
@@ -99,6 +100,23 @@ def test_rows_far_apart_say_that_memory_was_not_tested_unless_it_was(share):
     assert tested.status == "converged"
     assert not any("memory" in note for note in notes(tested, ["jan", "may"]))
     assert all("memory" in note for note in notes(tested, ["jan", "apr"]))
+
+
+def test_times_of_a_chain_say_that_memory_was_not_tested_unless_it_was():
+    data = people([ONE])
+    fit = bpm.NoiseAwareMAP().fit(released(chain(), data, steps_of("steps")))
+    tested = bpm.NoiseAwareMAP().fit(released(chain(), data, [*steps_of("steps"), DISTANT]))
+    for table in (sequences.sojourn_times, sequences.stationary_law, time_to_out):
+        frame = table(fit)
+        said = "memory beyond one step not tested: measure (jan, may)"
+        assert frame["note"].str.contains(said, regex=False).all()
+        assert frame["status"].isin(["model", "doubtful"]).all()
+        assert not table(tested)["note"].str.contains("memory").any()
+    assert not sequences.transition_matrix(fit)["note"].str.contains("memory").any()
+
+
+def time_to_out(fit):
+    return sequences.hitting_times(fit, "out")
 
 
 def test_memory_is_counted_from_the_order_of_the_chain():

@@ -128,9 +128,37 @@ def untested_order(evidence: Evidence, scopes: Sequence[Sequence[int]]) -> list[
         if not apart:
             continue
         farthest = max(apart, key=lambda pair: times[pair[1]] - times[pair[0]])
-        first, last = (str(model.domain.variables[v]) for v in farthest)
-        remarks.append(f"memory beyond {_steps(chain.order)} not tested: measure ({first}, {last})")
+        remarks.append(_untested(model, chain, farthest))
     return list(dict.fromkeys(remarks))
+
+
+def untested_memory(evidence: Evidence) -> list[str]:
+    """Return the remark on numbers about many steps, such as mean times, if no table holds distant times together.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    """
+    model = evidence.specification.believed
+    chain = chain_of(model)
+    places = [
+        [time for time, variable in enumerate(chain.positions) if variable in table]
+        for table in _tested_scopes(evidence)
+    ]
+    if any(own and own[-1] - own[0] > chain.order for own in places):
+        return []
+    return [_untested(model, chain, (chain.positions[0], chain.positions[-1]))]
+
+
+def _untested(model: ModelSpecification, chain: Chain, ends: tuple[int, int]) -> str:
+    """Return the remark on untested memory between two variables, given by position."""
+    remark = f"memory beyond {_steps(chain.order)} not tested"
+    if len(chain.positions) <= chain.order + 1:
+        # no two times are farther apart than the order
+        return remark
+    first, last = (str(model.domain.variables[v]) for v in ends)
+    return f"{remark}: measure ({first}, {last})"
 
 
 def _steps(order: int) -> str:
