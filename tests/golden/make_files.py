@@ -17,10 +17,10 @@ Format version 1 (noisy statistics) was written from 3b9cbca on, by mechanisms f
 estimates) from e53fd2c on; version 3 (all that is learned) from 84028c7 on;
 version 4 (answers to queries) from 5eb1a54 on; version 5 (potentials that are shared) from 99f94df on, scores and
 levels from e3ac0ee on, bounds of counts in any version from 34e9a67 on; version 7 (rows of one person, kinds of
-labels, external fields) was not released before; version 8 has labels that are UUIDs or complex numbers. A kind is
-written in the first version
-that has it, so that today's code, too, is a writer of every version. No mechanism learns a model from a declaration
-that shares potentials, so that there is no learned model of version 5. 7a34c0e wrote the same bytes as 8d61c39, and
+labels, external fields) was not released before; version 8 has labels that are UUIDs or complex numbers;
+version 9 has measured scopes that lie in no declared clique. A kind is written in the first version that has it, so
+that today's code, too, is a writer of every version. No mechanism learns a model from a declaration that shares
+potentials, so that there is no learned model of version 5. 7a34c0e wrote the same bytes as 8d61c39, and
 e53fd2c as 38adf8d; 99f94df as 4b8687e. Version 3 grew while it was made: what 84028c7 itself wrote of parities and
 monomials, before 1c3bf15 stated the law of the total and the map, cannot be read; no package was ever published that
 wrote it.
@@ -643,6 +643,32 @@ def newer_labels() -> Releases:
     yield "labels", NoisyStatistics.from_tables(network, tables, noise=Laplace(1.0))
 
 
+def distant_scopes() -> Releases:
+    """Tables of variables that share no clique, beside tables, chains and sums over steps."""
+    from bayesprivmrf import queries as q
+    from bayesprivmrf.model import declare, markov_chain
+    from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace
+    from bayesprivmrf.release import Measurement, NoisyStatistics
+
+    times = ["jan", "feb", "mar", "dec"]
+    steps = [("jan", "feb"), ("feb", "mar"), ("mar", "dec")]
+    network = declare({v: ["h", "w"] for v in times}, steps)
+    chain = markov_chain(["h", "w"], len(times), share="transitions", names=times)
+    laws = [DiscreteLaplace(2.0), DiscreteGaussian(3.0)] * 3
+    asked = {
+        "tables": (network, [*(q.table(*step) for step in steps), q.table("jan", "dec")]),
+        "chain": (chain, [q.pooled(steps), q.table("jan"), q.table("jan", "dec")]),
+    }
+    # without declared cliques, which a table of the ends may not share
+    free = declare({v: ["h", "w"] for v in times})
+    for name, (model, queries) in asked.items():
+        given = [
+            Measurement(query, _numbers(len(query.bind(free))), law)
+            for query, law in zip(queries, laws, strict=False)
+        ]
+        yield f"distant-{name}", NoisyStatistics.from_measurements(model, given, total=90)
+
+
 WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     # name: commit, format version, prefix of the files, recipes
     "1": ("8d61c39", 1, "", (published_tables, more_published_tables, statistics)),
@@ -674,6 +700,7 @@ WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {
     "6": ("c68df34", 6, "", (graphs_of_threes,)),
     "7": ("6bcb577", 7, "", (fields, facts)),
     "8": ("6dec0b9", 8, "", (newer_labels,)),
+    "9": ("4ee8cef", 9, "", (distant_scopes,)),
 }
 
 

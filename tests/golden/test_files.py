@@ -67,6 +67,8 @@ def test_the_files_are_of_every_kind_and_format_version():
         (7, "network-estimate"),
         (7, "noisy-statistics"),
         (8, "noisy-statistics"),
+        (9, "noisy-measurements"),
+        (9, "noisy-statistics"),
     }
 
 
