@@ -271,6 +271,9 @@ def check_promise(
         must = "be None where a table has no noise"
         seen = f"one beside the exact {name}"
         remedy = "state the noise that was added, or leave the guarantee out"
+        if not distribution.is_exact:
+            must = "be None where a rule does not hide the count"
+            seen = f"one beside the {name} under {distribution.name}"
         require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
     if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         must = "be None beside an add-or-remove-one guarantee, which protects the number of records"

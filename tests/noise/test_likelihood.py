@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +24,9 @@ from scipy import stats
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
+from bayesprivmrf import sequences
+from bayesprivmrf.audit import audit_noise
+from bayesprivmrf.cli import main
 from bayesprivmrf.errors import (
     ArgumentError,
     ConsistencyWarning,
@@ -42,6 +46,7 @@ from bayesprivmrf.noise import (
     Within,
     noise_from_dict,
 )
+from bayesprivmrf.privacy import PrivacyGuarantee
 
 
 @dataclass(frozen=True)
@@ -384,6 +389,88 @@ def test_intervals_of_records_hold_them_at_their_level():
     errors = np.array(errors)
     error = errors.std(axis=0, ddof=1) / math.sqrt(len(errors))
     np.testing.assert_array_less(np.abs(errors.mean(axis=0)), 4.5 * error)
+
+
+MATRIX = np.array([[0.8, 0.2], [0.3, 0.7]])
+
+
+def thinned_chain(rng, size=3000):
+    """Tables of the steps of a chain with one transition matrix, of which nine tenths of the people are left."""
+    names = ["jan", "feb", "mar", "apr"]
+    network = bpm.markov_chain(["in", "out"], len(names), share="transitions", names=names)
+    first = rng.multinomial(size, [0.6, 0.4])
+    given = []
+    for step in pairwise(names):
+        table = np.array([rng.multinomial(n, row) for n, row in zip(first, MATRIX, strict=True)])
+        given.append(bpm.Measurement(q.table(*step), RULE.draw_given(table, rng).ravel(), RULE))
+        first = table.sum(axis=0)
+    return bpm.NoisyStatistics.from_measurements(network, given, total=size)
+
+
+@pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.NoiseAwareMAP()])
+def test_a_rule_is_fitted_under_shared_transitions(estimator):
+    """Each probability is within four of its standard errors: sqrt(.25 / 3000) at most, before the thinning."""
+    fit = estimator.fit(thinned_chain(np.random.default_rng(17)))
+    assert fit.status == "converged"
+    found = sequences.transition_matrix(fit)["estimate"].to_numpy()
+    np.testing.assert_allclose(found, MATRIX.ravel(), atol=4 * math.sqrt(0.25 / 3000))
+
+
+@pytest.mark.slow
+def test_the_posterior_of_shared_transitions_holds_them_under_a_rule():
+    """Of four intervals at 0.999 none misses, but once in 250 seeds."""
+    release = thinned_chain(np.random.default_rng(19), 300)
+    posterior = bpm.LatentCounts().fit(release, rng=1, draws=400, chains=2, progress_bar=False)
+    frame = sequences.transition_matrix(posterior, 0.999)
+    assert ((frame["lower"] < MATRIX.ravel()) & (MATRIX.ravel() < frame["upper"])).all()
+
+
+@pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()])
+def test_a_rule_is_fitted_to_waves_of_different_numbers(estimator):
+    """Totals and probabilities are within four standard errors of thinned counts."""
+    rng = np.random.default_rng(23)
+    network = bpm.declare(states={"a": ["x", "y"], "b": ["p", "q", "r"]}, cliques=[("a", "b")])
+    sizes = np.array([3000, 900])
+    waves = []
+    for size in sizes:
+        table = rng.multinomial(size, JOINT.ravel()).reshape(2, 3)
+        tables = {("a", "b"): RULE.draw_given(table, rng)}
+        waves.append(bpm.NoisyStatistics.from_tables(network, tables, noise=RULE))
+    fit = estimator.fit(waves, population="waves")
+    assert fit.status is not Status.NOT_TRUSTED
+    off = np.abs(np.array(fit.stats["wave_totals"]) - sizes)
+    assert (off < 4 * np.sqrt(sizes / 9)).all()
+    np.testing.assert_allclose(
+        fit.marginal(["a", "b"]), JOINT, atol=4 * math.sqrt(0.25 / sizes.sum())
+    )
+
+
+@dataclass(frozen=True)
+class Promised(Thinned):
+    """A rule whose author says that it hides the count."""
+
+    name: ClassVar[str] = "test-promised"
+    hides = True
+
+
+def test_an_audit_refuses_a_rule_by_its_name(tmp_path, capsys):
+    network = bpm.declare(states={"a": ["x", "y"]}, cliques=[("a",)])
+    promise = PrivacyGuarantee(epsilon=1.0, adjacency="replace-one")
+    release = bpm.NoisyStatistics.from_tables(
+        network, {"a": [7, 30]}, noise=Promised(0.9), guarantee=promise
+    )
+    release.save(tmp_path / "promised.release")
+    assert main(["audit", str(tmp_path / "promised.release")]) == 1
+    assert "depends on the count: test-promised" in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="`laws` must be of noise distributions, got a Thinned"):
+        audit_noise(lambda counts, table: counts, [RULE], "replace-one", runs=10)
+
+
+def test_a_promise_beside_a_rule_that_hides_nothing_is_refused_by_its_name():
+    network = bpm.declare(states={"a": ["x", "y"]}, cliques=[("a",)])
+    promise = PrivacyGuarantee(epsilon=1.0, adjacency="replace-one")
+    with pytest.raises(PrivacyError, match=r"a rule does not hide the count.*under test-thinned"):
+        bpm.NoisyStatistics.from_tables(network, {"a": [7, 30]}, noise=RULE, guarantee=promise)
 
 
 def test_a_wrong_rule_contradicts_the_release():
