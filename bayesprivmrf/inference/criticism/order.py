@@ -52,8 +52,8 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import SQUARE, code_of
 
 # P-value below which the order is contradicted: half of that of a misfit, because the steps were tested before.
-# The level was chosen on 600 simulated right chains, of which 0.5 % to 0.8 % have a smaller p-value. All of 20
-# wrong ones have (benchmarks/chain_order.py)
+# The level was chosen on 600 simulated right chains. Of 900 others 0.3 % to 0.7 % have a smaller p-value, and so have
+# 19 of 20 wrong ones (benchmarks/chain_order.py)
 _SMALLEST_TAIL = SMALLEST_MISFIT_TAIL / 2
 # Variance of a count's fraction, records squared
 _FRACTION = 1 / 12
@@ -265,7 +265,9 @@ class _FittedSteps:
         contrasts = _contrasts(measured, possible)
         if not contrasts.shape[1]:
             return 1.0
-        return _tail(contrasts, residual, sampling, _Noise.of(measured, noise, distant.variances))
+        covariance = sampling + np.diag(noise)
+        cumulants = _fourth_cumulants(measured, noise, np.diag(distant.covariance))
+        return _tail(contrasts, residual, covariance, cumulants)
 
     def _distant(self, measured: MeasuredNumbers) -> _Distant:
         """Return the moments of a distant measurement under the fit."""
@@ -285,10 +287,8 @@ class _FittedSteps:
         by_steps = products[:, : model.size]
         derivatives = rows.derivatives(phi, linear=True)
         means = self.total * (weights @ marginals)
-        variances = self.total * np.einsum("ij,ij->i", products, weights)
         return _Distant(
             means=means,
-            variances=variances,
             covariance=self.total * (products @ weights.T),
             with_steps=self.total * (self.sums.matrix @ by_steps.T).T,
             slopes=np.column_stack([self.total * (by_steps @ derivatives), means]),
@@ -310,8 +310,8 @@ class _Distant:
 
     Parameters
     ----------
-    means, variances
-        :math:`N D μ_d`, and the sampling variance of each number.
+    means
+        :math:`N D μ_d`.
     covariance, with_steps
         Sampling covariance of the numbers, and with the numbers of the steps.
     slopes
@@ -319,26 +319,19 @@ class _Distant:
     """
 
     means: FloatArray
-    variances: FloatArray
     covariance: FloatArray
     with_steps: FloatArray
     slopes: FloatArray
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Noise:
-    """Variances of the noise of some numbers, and fourth cumulants of noise and counts."""
-
-    variances: FloatArray
-    cumulants: FloatArray
-
-    @classmethod
-    def of(cls, measured: MeasuredNumbers, noise: FloatArray, counts: FloatArray) -> _Noise:
-        """Return the moments, given the variances of the noise and those of the counts."""
-        cumulants = np.maximum(counts, 0.0)
-        if code_of(measured.noise.smooth) != SQUARE:
-            cumulants = cumulants + 3 * noise**2 + noise
-        return cls(variances=noise, cumulants=cumulants)
+def _fourth_cumulants(
+    measured: MeasuredNumbers, noise: FloatArray, counts: FloatArray
+) -> FloatArray:
+    """Return the fourth cumulants of noisy numbers, given the variances of the noise and those of the counts."""
+    cumulants = np.maximum(counts, 0.0)
+    if code_of(measured.noise.smooth) != SQUARE:
+        cumulants = cumulants + 3 * noise**2 + noise
+    return cumulants
 
 
 def _contrasts(measured: MeasuredNumbers, possible: np.ndarray) -> FloatArray:
@@ -359,16 +352,15 @@ def _contrasts(measured: MeasuredNumbers, possible: np.ndarray) -> FloatArray:
 
 
 def _tail(
-    contrasts: FloatArray, residual: FloatArray, sampling: FloatArray, noise: _Noise
+    contrasts: FloatArray, residual: FloatArray, covariance: FloatArray, cumulants: FloatArray
 ) -> float:
     """Return the p-value of the contrasts of a residual, by a scaled χ²."""
-    covariance = sampling + np.diag(noise.variances)
     wide = contrasts.T @ covariance @ contrasts + _FRACTION * np.eye(contrasts.shape[1])
     weights = contrasts @ cho_solve(cho_factor(wide), contrasts.T)
     product = weights @ covariance
     degrees = float(np.trace(product))
     variance = 2 * float((product * product.T).sum())
-    variance += float(noise.cumulants @ np.diag(weights) ** 2)
+    variance += float(cumulants @ np.diag(weights) ** 2)
     scale = variance / (2 * degrees)
     value = max(float(residual @ weights @ residual), 0.0)
     return float(chdtrc(degrees / scale, value / scale))
