@@ -188,9 +188,16 @@ def chain_of(model: ModelSpecification) -> Chain:
     scopes = [frozenset(scope) for scope in model.cliques]
     is_whole = is_chain and set(map(frozenset, windows)) == set(scopes)
     must = "be a chain whose steps are tied, in the order of time"
-    require_fit(
-        is_whole, "the model", must, "another", "declare it by markov_chain(states, length)"
-    )
+    seen = "another"
+    remedy = "declare it by markov_chain(states, length)"
+    in_every_step = sorted(map(str, set.intersection(*map(set, windows))))
+    if in_every_step and model.shares_transitions:
+        # such as a group variable
+        seen = f"{in_every_step} in every step, and one transition matrix takes no covariate"
+        remedy = (
+            "fit a release of each group apart, or declare the steps as cliques with the covariate"
+        )
+    require_fit(is_whole, "the model", must, seen, remedy)
     times = [*windows[0], *(window[-1] for window in windows[1:])]
     return Chain(
         positions=tuple(map(model.domain.index, times)),

@@ -11,6 +11,8 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.noise import Laplace
 
 TIMES = ["jan", "feb", "mar", "apr", "may"]
 STEPS = list(pairwise(TIMES))
@@ -154,3 +156,19 @@ def test_distant_times_alone_are_refused():
     release = released(chain(), people([ONE]), [DISTANT])
     with pytest.raises(ModelError, match="measurements of its steps"):
         bpm.NoiseAwareMAP().fit(release)
+
+
+def test_a_group_variable_beside_one_transition_matrix_is_refused_by_name():
+    steps = tuple(("sex", *step) for step in STEPS)
+    states = {"sex": ["f", "m"]} | dict.fromkeys(TIMES, STATES)
+    model = ModelSpecification(
+        domain=Domain.from_states(states), cliques=steps, ties=(steps,), shares_transitions=True
+    )
+    release = bpm.NoisyStatistics.from_tables(
+        bpm.declare(states, steps),
+        {step: np.full((2, 2, 2), 100.0) for step in steps},
+        noise=Laplace(1.0),
+    )
+    for estimator in (bpm.NoiseAwareMAP(), bpm.NaiveMLE()):
+        with pytest.raises(ModelError, match=r"'sex'\] in every step.*takes no covariate"):
+            estimator.fit(release, model=model)

@@ -94,8 +94,8 @@ def order_contradictions(
     problem = (
         f"the release contradicts the order of this chain: {_name_of(evidence.distant[worst])} is farther from "
         f"what a memory of {_steps(order)} predicts than noise and sampling explain (tail probability {tail:.1g}), "
-        f"and answers over several steps are wrong; declare order {order + 1}, or a group variable for people who "
-        "differ, or use answers about measured steps only"
+        f"and answers over several steps are wrong; declare order {order + 1}, or cliques of the steps with a "
+        "group variable for people who differ, or use answers about measured steps only"
     )
     return (printable(problem),), {"order_tail": tail}
 
