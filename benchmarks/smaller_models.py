@@ -7,7 +7,7 @@ drawn afresh for each release from a normal distribution, so that the truth is o
 are fitted on the same release. Coverage is that of 90 % intervals over all cells of all scopes that are asked, with
 its standard error over releases. The width is the mean of the smaller model's over that of the saturated one's.
 With `--posterior` the posterior of `LatentCounts` takes the place of the mode, for three variables and 5,000 records.
-Writes a CSV file with `--out`.
+Writes a CSV file with `--out`. `--rows` keeps the rows of the releases that are done, should the run be interrupted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ RECORDS = (500, 5_000, 100_000)
 BUDGETS = (0.1, 1.0, 10.0)
 MODELS = ("independent", "chain", "pairs")
 DRAWS = 500
+# Added to widths, records or probability: the ratio of two intervals without width is 1
+NOTHING = 1e-12
 # Settings of the posterior, each fit of which takes half a minute
 SAMPLED_VARIABLES = (3,)
 SAMPLED_RECORDS = (5_000,)
@@ -146,7 +148,8 @@ def summary(rows: pd.DataFrame) -> pd.DataFrame:
         line["coverage"] = smaller["holds"].mean()
         line["error"] = by.std() / max(len(by), 1) ** 0.5
         line["saturated coverage"] = saturated["holds"].mean()
-        line["width ratio"] = smaller["width"].mean() / saturated["width"].mean()
+        widths = [fit["width"].mean() + NOTHING for fit in (smaller, saturated)]
+        line["width ratio"] = widths[0] / widths[1]
         line["converged"] = smaller.groupby("index")["result"].first().eq("converged").mean()
         line["ok or model"] = smaller["status"].isin(["ok", "model"]).mean()
         lines.append(line)
@@ -161,16 +164,30 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--replications", type=int, default=20)
     parser.add_argument("--posterior", action="store_true")
+    parser.add_argument("--first", type=int, default=0, help="index of the first release")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--rows", type=Path, help="file of all rows, written after each release")
     arguments = parser.parse_args()
     shapes = SHAPES
     records = RECORDS
     if arguments.posterior:
         shapes = SAMPLED_VARIABLES
         records = SAMPLED_RECORDS
-    settings = itertools.product(shapes, MODELS, records, BUDGETS, range(arguments.replications))
-    tasks = [joblib.delayed(one)(*setting, arguments.posterior) for setting in settings]
-    rows = pd.concat(joblib.Parallel(n_jobs=arguments.jobs)(tasks))
+    indices = range(arguments.first, arguments.first + arguments.replications)
+    # the releases of an index in every setting before the next index, so that less than all is balanced
+    settings = [
+        (variables, kind, size, epsilon, index, arguments.posterior)
+        for index, variables, kind, size, epsilon in itertools.product(
+            indices, shapes, MODELS, records, BUDGETS
+        )
+    ]
+    parts = []
+    parallel = joblib.Parallel(n_jobs=arguments.jobs, return_as="generator")
+    for part in parallel(joblib.delayed(one)(*setting) for setting in settings):
+        parts.append(part)
+        if arguments.rows:
+            pd.concat(parts).to_csv(arguments.rows, index=False, float_format="%.8g")
+    rows = pd.concat(parts)
     table = summary(rows)
     print(table.to_string(index=False, float_format="{:.3f}".format))
     if arguments.out:
