@@ -11,9 +11,12 @@ from .continuous import (
     noise_from_dict,
 )
 from .likelihood import CountTable, Likelihood
+from .published import CellKey, Coarsened, RandomRounding, Rounded, Suppressed
 from .source import NoiseSource, SecureNoise, SimulatedNoise, noise_source
 
 __all__ = [
+    "CellKey",
+    "Coarsened",
     "CountTable",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -24,9 +27,12 @@ __all__ = [
     "NoiseDistribution",
     "NoiseLaw",
     "NoiseSource",
+    "RandomRounding",
+    "Rounded",
     "SecureNoise",
     "SimulatedNoise",
     "SummedNoise",
+    "Suppressed",
     "Within",
     "noise_from_dict",
     "noise_source",

@@ -15,6 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, w
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.noise.published import at_each_cell
 from bayesprivmrf.noise.rule_checks import check_identity
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
@@ -64,7 +65,8 @@ def measurements_of_tables(
         array = aligned(
             f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)]
         )
-        parts.append((scope, array, _cell_noise(model, scope, values, key, given)))
+        cells = _cell_noise(model, scope, values, key, given)
+        parts.append((scope, array, _shown_exactly(cells, array.ravel())))
     refuse_proportions([array for _, array, _ in parts], total)
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
@@ -83,6 +85,16 @@ def measurements_of_tables(
         for scope, array, each in parts
         for one in measurements_by_noise(model, table(*scope), array.ravel(), each)
     ]
+
+
+def _shown_exactly(
+    noise: Likelihood | list[Likelihood], published: np.ndarray
+) -> Likelihood | list[Likelihood]:
+    """Return the likelihood of each cell of a table where a rule, such as suppression, shows some cells exactly."""
+    if isinstance(noise, Likelihood):
+        return at_each_cell(noise, published) or noise
+    found = [at_each_cell(law, [one]) for law, one in zip(noise, published, strict=True)]
+    return [law if each is None else each[0] for law, each in zip(noise, found, strict=True)]
 
 
 def refuse_proportions(tables: Sequence[np.ndarray], total: int | None) -> None:

@@ -1,0 +1,1 @@
+"""Measurements of fits to tables that agencies protected by rounding and similar rules."""

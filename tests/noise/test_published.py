@@ -1,0 +1,352 @@
+"""Rules of published tables: probabilities against draws and sums, allowed counts, written forms, and refusals."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from inference.posterior.engines import Rows, TableEngine
+from inference.posterior.enumeration import (
+    compositions,
+    exact_posterior,
+    log_dirichlet_multinomial,
+)
+from scipy import stats
+
+import bayesprivmrf as bpm
+from bayesprivmrf import queries as q
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference import gather
+from bayesprivmrf.noise import (
+    CellKey,
+    Coarsened,
+    Laplace,
+    NoNoise,
+    RandomRounding,
+    Rounded,
+    Suppressed,
+    noise_from_dict,
+)
+
+# changes of -1, 0, 1 by four keys from a count of 2 on; a count of 1 becomes 0 or 2; 0 is never changed
+KEYS = pd.DataFrame(
+    [(1, key, change) for key, change in enumerate([-1, -1, 1, 1])]
+    + [(count, key, change) for count in range(2, 6) for key, change in enumerate([-1, 0, 0, 1])],
+    columns=["pcv", "ckey", "pvalue"],
+)
+# counts below 4 become 0, and others are rounded to a multiple of 2: a threshold and a base
+THRESHOLD = pd.DataFrame(
+    [
+        (count, key, -count if count < 4 else -(count % 2))
+        for count in range(1, 12)
+        for key in range(2)
+    ],
+    columns=["pcv", "ckey", "pvalue"],
+)
+RULES = {
+    "nearest 5": Rounded(5),
+    "nearest 10": Rounded(10),
+    "down 3": Rounded(3, kind="down"),
+    "midpoint 6": Rounded(6, kind="midpoint"),
+    "midpoint 5": Rounded(5, kind="midpoint"),
+    "random 3": RandomRounding(3),
+    "random 5": RandomRounding(5),
+    "graduated": RandomRounding(3, kind="graduated"),
+    "ranges": Coarsened([(0, 0), (1, 9), (10, 50), (51, 2000)]),
+    "keys": CellKey(KEYS),
+    "threshold by keys": CellKey(THRESHOLD),
+    "suppressed": Suppressed(1, 5),
+    "suppressed with zero": Suppressed(0, 10),
+}
+EACH = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+# counts around each change of base of graduated rounding
+COUNTS = np.r_[0:130, 990:1130]
+
+
+@EACH
+def test_probabilities_sum_to_one_and_have_the_stated_moments(rule):
+    published = np.arange(-1, 1300)
+    for count in COUNTS:
+        chances = np.exp(rule.log_probability(published, count))
+        assert chances.sum() == pytest.approx(1)
+        if isinstance(rule, Suppressed):  # the code of a suppressed count is no number
+            published_as = rule.estimate(published)
+        else:
+            published_as = published
+        mean = chances @ published_as
+        assert rule.mean_given(count) == pytest.approx(mean)
+        variance = chances @ np.square(published_as - mean)
+        assert rule.variance_given(count) == pytest.approx(variance, abs=1e-8)
+
+
+@EACH
+def test_the_allowed_counts_are_the_smallest_and_largest_with_a_probability(rule):
+    published = np.arange(-3, 400)
+    counts = np.arange(0, 2001)
+    chances = rule.log_probability(published[:, np.newaxis], counts) > -np.inf
+    first, last = rule.allowed(published)
+    for number, row, low, high in zip(published, chances, first, last, strict=True):
+        if not row.any():
+            assert low > high, number
+            continue
+        assert low == counts[row][0], number
+        assert high == counts[row][-1], number
+
+
+@EACH
+def test_draws_have_the_stated_probabilities(rule):
+    rng = np.random.default_rng(11)
+    for count in (1, 2, 4, 19, 57, 98, 1000, 1041):
+        drawn = rule.draw_given(np.full(4000, count), rng)
+        numbers, times = np.unique(drawn, return_counts=True)
+        chances = np.exp(rule.log_probability(numbers, count))
+        assert chances.sum() == pytest.approx(1)
+        # a chi-square at level 1e-4 in each of about 100 cases
+        if len(numbers) > 1:
+            assert stats.chisquare(times, 4000 * chances).pvalue > 1e-4
+
+
+@EACH
+@pytest.mark.parametrize("mean", [0.2, 3.0, 17.0, 45.0])
+def test_the_error_is_averaged_over_a_poisson_count(rule, mean):
+    counts = np.arange(0, 150)
+    weights = stats.poisson.pmf(counts, mean)
+    published = np.arange(-1, 300)
+    chances = np.exp(rule.log_probability(published[:, np.newaxis], counts))
+    errors = np.square(rule.estimate(published)[:, np.newaxis] - counts)
+    wanted = (chances * errors).sum(axis=0) @ weights
+    found = float(rule.error_variance(np.array([mean]))[0])
+    if isinstance(rule, Coarsened | Suppressed) or (
+        isinstance(rule, RandomRounding) and rule.kind == "graduated"
+    ):
+        # the variance of the range, or of the base, at the mean
+        assert 1 / 12 <= found <= 2000**2 / 12
+    else:
+        assert found == pytest.approx(max(wanted, 1 / 12), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "rule", [Rounded(5), Rounded(6, kind="midpoint"), RandomRounding(5)], ids=lambda rule: rule.name
+)
+def test_the_largest_log_moment_is_attained_and_never_exceeded(rule):
+    published = np.arange(0, 200)
+    counts = np.arange(0, 40)
+    chances = np.exp(rule.log_probability(published, counts[:, np.newaxis]))
+    errors = rule.estimate(published) - counts[:, np.newaxis]
+    for rate in (-1.0, -0.1, 0.3, 2.0):
+        moments = np.log((chances * np.exp(rate * errors)).sum(axis=1))
+        assert rule.log_moment(rate) == pytest.approx(moments.max())
+
+
+@EACH
+def test_a_rule_is_read_again_from_its_written_form(rule, tmp_path):
+    assert noise_from_dict(rule.as_dict()) == rule
+    network = bpm.declare(states={"a": [0, 1]}, cliques=[("a",)])
+    published = rule.draw_given(np.array([7, 130]), np.random.default_rng(1))
+    release = bpm.NoisyStatistics.from_tables(network, {("a",): published}, noise=rule)
+    release.save(tmp_path / "counts.release", allow_unprotected=True)
+    assert bpm.load_release(tmp_path / "counts.release") == release
+
+
+def test_random_rounding_is_unbiased_at_every_count():
+    for rule in (RandomRounding(3), RandomRounding(5), RandomRounding(3, kind="graduated")):
+        np.testing.assert_array_equal(rule.mean_given(COUNTS), COUNTS)
+
+
+def test_both_layouts_of_a_perturbation_table_are_one_rule():
+    times = KEYS.value_counts(["pcv", "pvalue"])
+    counted, changes = zip(*times.index, strict=True)
+    shares = pd.DataFrame({"i": counted, "v": changes, "p": times.to_numpy() / 4})
+    rule = CellKey(shares)
+    numbers = np.arange(0, 10)
+    counts = np.arange(0, 9)[:, np.newaxis]
+    np.testing.assert_allclose(
+        np.exp(rule.log_probability(numbers, counts)),
+        np.exp(CellKey(KEYS).log_probability(numbers, counts)),
+    )
+
+
+def test_counts_above_a_table_of_750_rows_use_its_last_250():
+    """The Office for National Statistics reads row 501 for 751, and row 750 for 1,000."""
+    rows = pd.DataFrame({"pcv": np.arange(1, 751), "ckey": 0, "pvalue": np.arange(1, 751) % 7})
+    rule = CellKey(rows)
+    counts = np.array([750, 751, 1000, 1001])
+    changes = rule.draw_given(counts, np.random.default_rng(0)) - counts
+    np.testing.assert_array_equal(changes, np.array([750, 501, 750, 501]) % 7)
+
+
+# fits
+
+PAIR = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+TREE = bpm.declare(states={"a": [0, 1], "b": [0, 1], "c": [0, 1]}, cliques=[("a", "b"), ("b", "c")])
+ENUMERATED = {
+    "random 3": pytest.param(RULES["random 3"]),
+    "down 3": pytest.param(RULES["down 3"], marks=pytest.mark.slow),
+    "keys": pytest.param(RULES["keys"], marks=pytest.mark.slow),
+}
+
+
+def worst_difference(finished, mean, deviation):
+    """Largest difference of mean counts in posterior deviations, and of deviations in relation to them."""
+    counts = finished.counts.reshape(-1, finished.counts.shape[-1])
+    of_mean = np.abs((counts.mean(axis=0) - mean) / deviation).max()
+    of_deviation = np.abs(counts.std(axis=0) / deviation - 1).max()
+    return of_mean, of_deviation
+
+
+@pytest.mark.parametrize("rule", ENUMERATED.values(), ids=ENUMERATED)
+def test_cells_and_all_their_margins_have_the_posterior_of_the_sum_over_all_tables(rule):
+    rng = np.random.default_rng(3)
+    counts = np.array([[3, 1], [3, 6]])
+    sums = {("a", "b"): counts, ("a",): counts.sum(axis=1), ("b",): counts.sum(axis=0)}
+    published = {scope: rule.draw_given(table, rng) for scope, table in sums.items()}
+    release = bpm.NoisyStatistics.from_tables(PAIR, published, noise=rule)
+    tables = np.concatenate([compositions(total, 4) for total in range(4, 25)])
+    # the prior of N is in proportion to 1 / N
+    weights = log_dirichlet_multinomial(tables, 0.4) - np.log(tables.sum(axis=1))
+    cells = tables.reshape(-1, 2, 2)
+    for scope, found in {("a", "b"): cells, ("a",): cells.sum(2), ("b",): cells.sum(1)}.items():
+        numbers = published[scope].ravel()
+        weights = weights + rule.log_probability(numbers, found.reshape(len(tables), -1)).sum(1)
+    weights = np.exp(weights - weights.max())
+    weights /= weights.sum()
+    mean = weights @ tables
+    deviation = np.sqrt(weights @ (tables - mean) ** 2)
+    evidence = gather(release, takes_bounds=True)
+    engine = TableEngine(evidence=evidence, concentration=0.4, total_range=(4, 24))
+    drawn = engine.sample(draws=4000, tune=200, chains=2, seed=1, time_limit=0.0)
+    finished = engine.finish(drawn.draws, np.random.default_rng(0))
+    of_mean, of_deviation = worst_difference(finished, mean, deviation)
+    assert of_mean < 0.12
+    assert of_deviation < 0.1
+
+
+def test_a_mixed_release_has_the_posterior_of_the_sum_over_all_tables():
+    """Rounded cells, a noisy table, and an exact number of records."""
+    release = bpm.NoisyStatistics.from_tables(
+        TREE,
+        {("a", "b"): [[3, 3], [0, 6]], ("b", "c"): [[2, 1], [3, 4]]},
+        noise={("a", "b"): RandomRounding(3), ("b", "c"): Laplace(1.5)},
+        total=12,
+    )
+    evidence = gather(release, takes_bounds=True)
+    wanted = exact_posterior(evidence)
+    engine = Rows(evidence=evidence, concentration=1.0, total=12)
+    drawn = engine.sample(draws=4000, tune=200, chains=2, seed=1, time_limit=0.0)
+    finished = engine.finish(drawn.draws, np.random.default_rng(0))
+    of_mean, of_deviation = worst_difference(finished, wanted.count_mean, wanted.count_sd)
+    assert of_mean < 0.12
+    assert of_deviation < 0.1
+
+
+@pytest.mark.parametrize(
+    "estimator", [bpm.NaiveMLE(ridge=0), bpm.CGM(), bpm.NoiseAwareMAP()], ids=lambda one: one.method
+)
+def test_estimates_from_random_rounding_are_right_on_average(estimator):
+    """Shares of 60 tables against the truth, within 3.5 standard errors (level .005 for nine cells)."""
+    rng = np.random.default_rng(5)
+    counts = np.array([[12, 40, 25], [31, 8, 60], [22, 17, 35]])
+    network = bpm.declare(states={"a": [0, 1, 2], "b": [0, 1, 2]}, cliques=[("a", "b")])
+    rule = RandomRounding(3)
+    found = []
+    for _ in range(60):
+        tables = {
+            ("a", "b"): rule.draw_given(counts, rng),
+            ("a",): rule.draw_given(counts.sum(axis=1), rng),
+            ("b",): rule.draw_given(counts.sum(axis=0), rng),
+        }
+        release = bpm.NoisyStatistics.from_tables(network, tables, noise=rule, total=250)
+        found.append(np.ravel(estimator.fit(release).marginal(["a", "b"])) * 250)
+    found = np.array(found)
+    error = found.std(axis=0) / np.sqrt(len(found))
+    # the prior of an estimator moves a cell by less than half a record
+    assert (np.abs(found.mean(axis=0) - counts.ravel()) < 3.5 * error + 0.5).all()
+
+
+def test_margins_that_are_rounded_as_well_sharpen_the_cells():
+    """Intervals hold the counts, and beat those of the published cells alone."""
+    rng = np.random.default_rng(8)
+    network = bpm.declare(states={"a": [0, 1, 2], "b": [0, 1, 2]}, cliques=[("a", "b")])
+    rule = RandomRounding(3)
+    held = []
+    errors = []
+    for _ in range(60):
+        counts = rng.poisson(rng.gamma(1, 12, size=(3, 3)))
+        tables = {
+            ("a", "b"): rule.draw_given(counts, rng),
+            ("a",): rule.draw_given(counts.sum(axis=1), rng),
+            ("b",): rule.draw_given(counts.sum(axis=0), rng),
+        }
+        release = bpm.NoisyStatistics.from_tables(network, tables, noise=rule)
+        frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+        truth = counts.ravel()
+        held.append((np.floor(frame.lower) <= truth) & (truth <= np.ceil(frame.upper)))
+        errors.append([frame.estimate - truth, tables["a", "b"].ravel() - truth])
+    # 540 cells of 60 tables: .86 less two standard errors of a share among 60
+    assert np.mean(held) > 0.86 - 2 * np.sqrt(0.86 * 0.14 / 60)
+    ours, published = np.square(np.array(errors)).mean(axis=(0, 2))
+    assert ours < published
+
+
+def test_a_count_that_suppression_shows_is_exact():
+    rule = Suppressed(1, 5)
+    release = bpm.NoisyStatistics.from_tables(PAIR, {("a", "b"): [[12, -1], [0, 7]]}, noise=rule)
+    by_rule = {one.noise: one.values.tolist() for one in release.measurements}
+    assert by_rule == {NoNoise(): [12.0, 0.0, 7.0], rule: [-1.0]}
+    frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+    assert frame.estimate.loc[[(0, 0), (1, 1)]].to_numpy() == pytest.approx([12, 7], abs=0.2)
+
+
+# bad input
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Rounded(1), "base"),
+        (lambda: Rounded(5, kind="up"), "kind"),
+        (lambda: RandomRounding(5, kind="graduated"), "be 3 with graduated"),
+        (lambda: Coarsened([(0, 3), (2, 9)]), "without overlap"),
+        (lambda: Coarsened([(0, 2.5)]), "whole numbers"),
+        (lambda: Coarsened("few"), "whole numbers"),
+        (lambda: Suppressed(5, 5), "below"),
+        (lambda: CellKey(KEYS.rename(columns={"pcv": "n"})), "columns pcv"),
+        (lambda: CellKey([1, 2]), "columns pcv"),
+        (lambda: CellKey(pd.concat([KEYS, KEYS])), "once"),
+        (lambda: CellKey(KEYS.assign(pvalue=-2)), "below 0"),
+        (lambda: CellKey(pd.DataFrame({"i": [1], "p": [0.7], "v": [0]})), "sum to 1"),
+    ],
+)
+def test_a_rule_that_is_none_is_refused(make, message):
+    with pytest.raises(ArgumentError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("rule", "number"),
+    [
+        (Rounded(5), 7),
+        (RandomRounding(3), 10),
+        (Coarsened([(0, 0), (1, 9)]), 4),
+        (Suppressed(1, 5), 3),
+        (CellKey(KEYS), -1),
+    ],
+    ids=repr,
+)
+def test_a_number_that_its_rule_cannot_give_is_refused(rule, number):
+    with pytest.raises(ModelError, match="no count allows"):
+        bpm.Measurement(q.table("a"), np.array([number, number]), rule)
+
+
+def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
+    network = bpm.declare(states={"a": [0, 1, 2]}, cliques=[("a",)])
+    counts = np.array([14, 3, 61])
+    estimators = (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())
+    for rule, estimator in itertools.product(RULES.values(), estimators):
+        published = rule.draw_given(counts, np.random.default_rng(0))
+        release = bpm.NoisyStatistics.from_tables(network, {("a",): published}, noise=rule)
+        shares = np.ravel(estimator.fit(release).marginal(["a"]))
+        assert shares.argmax() == 2
+        assert shares.sum() == pytest.approx(1)
