@@ -218,6 +218,13 @@ class Likelihood(ABC):
         require(count == 1, what, "have added noise", "a rule that depends on each count", remedy)
         return self
 
+    def of_cells(self, published: ArrayLike) -> list[Likelihood] | None:
+        """Return the likelihood of each published number if they differ, as where a rule shows some exactly.
+
+        None, the default, says that they are all this one.
+        """
+        return None
+
     # what it can do
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -794,10 +794,3 @@ def _stored(counts: np.ndarray, changes: np.ndarray, chances: np.ndarray) -> str
     lowest = np.arange(size) + np.where(full > 0, values, 0).min(axis=1)
     require((lowest >= 0).all(), "ptable", "change no count below 0", "others")
     return json.dumps({"changes": values.tolist(), "chances": full.tolist()})
-
-
-def at_each_cell(law: Likelihood, published: Iterable[float]) -> list[Likelihood] | None:
-    """Return the likelihood of each number, where a rule shows some numbers exactly; None of other rules."""
-    if isinstance(law, Suppressed):
-        return law.of_cells(np.fromiter(published, dtype=float))
-    return None

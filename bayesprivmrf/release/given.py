@@ -15,7 +15,6 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, w
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import aligned, cells_in_order, is_fully_labeled
 from bayesprivmrf.noise.likelihood import Likelihood
-from bayesprivmrf.noise.published import at_each_cell
 from bayesprivmrf.noise.rule_checks import check_identity
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
@@ -91,10 +90,12 @@ def _shown_exactly(
     noise: Likelihood | list[Likelihood], published: np.ndarray
 ) -> Likelihood | list[Likelihood]:
     """Return the likelihood of each cell of a table where a rule, such as suppression, shows some cells exactly."""
-    if isinstance(noise, Likelihood):
-        return at_each_cell(noise, published) or noise
-    found = [at_each_cell(law, [one]) for law, one in zip(noise, published, strict=True)]
-    return [law if each is None else each[0] for law, each in zip(noise, found, strict=True)]
+    if not isinstance(noise, list):
+        return noise.of_cells(published) or noise
+    cells = []
+    for law, number in zip(noise, published, strict=True):
+        cells += law.of_cells(np.array([number])) or [law]
+    return cells
 
 
 def refuse_proportions(tables: Sequence[np.ndarray], total: int | None) -> None:
