@@ -212,6 +212,9 @@ class Evidence:
     fitted
         Counts at which the variances of rules that depend on the count are evaluated, shape (size,). None evaluates
         them one record above `noisy_counts`, so that a published zero is not certain.
+    rule_variances
+        Variances of the normal densities that stand for rules, records squared, shape (size,); `noisy_counts` are
+        then their means. None where the variances are those at `fitted`.
     """
 
     specification: ModelSpecification
@@ -233,6 +236,7 @@ class Evidence:
     is_given: bool = False
     distant: tuple[MeasuredNumbers, ...] = ()
     fitted: FloatArray | None = None
+    rule_variances: FloatArray | None = None
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -407,6 +411,8 @@ class Evidence:
     @cached_property
     def noise_variance(self) -> FloatArray:
         """Variance of each number around the count, records squared, shape (size,)."""
+        if self.rule_variances is not None:
+            return self.rule_variances
         return self._of_numbers(lambda law, counts: law.error_variance(counts))
 
     @cached_property
@@ -425,7 +431,10 @@ class Evidence:
     @cached_property
     def noise_scale(self) -> FloatArray:
         """Scale of each number's kernel, records, shape (size,)."""
-        return self._of_numbers(lambda law, counts: law.widths(counts))
+        scales = self._of_numbers(lambda law, counts: law.widths(counts))
+        if self.rule_variances is not None:
+            return np.where(self.is_tabled, np.sqrt(self.rule_variances), scales)
+        return scales
 
     @cached_property
     def noise_width(self) -> FloatArray:
@@ -436,10 +445,22 @@ class Evidence:
         """Return the evidence with rules evaluated at the mean counts of marginals of shape (model size,)."""
         if self.is_additive:
             return self
-        return replace(self, fitted=self.total * self.gathered(marginals))
+        return replace(self, fitted=self.total * self.gathered(marginals), rule_variances=None)
+
+    def _replaced_at_means(self, marginals: FloatArray) -> Evidence:
+        """Return the evidence with a normal density in place of each rule, at the mean counts of marginals."""
+        found = self.at_means(marginals)
+        assert found.fitted is not None
+        centers = found.noisy_counts.copy()
+        variances = found.noise_variance.copy()
+        for law, (a, b) in zip(self.noise, pairwise(self.offsets), strict=True):
+            if law.is_tabled:
+                own = law.normal_given(self.published[a:b], found.fitted[a:b])
+                centers[a:b], variances[a:b] = own
+        return replace(found, noisy_counts=centers, rule_variances=variances)
 
     def at_fit(self, marginals_of: Callable[[Evidence], FloatArray]) -> Evidence:
-        """Return the evidence with rules evaluated at the mean counts of a fit, which is repeated.
+        """Return the evidence with normal densities in place of rules, at the mean counts of a repeated fit.
 
         A variance that is evaluated at a number itself is small where the number is small, so that small numbers
         would weigh too much. At the means of a fit the variance does not depend on the number's error.
@@ -453,7 +474,7 @@ class Evidence:
         if self.is_additive:
             return found
         for _ in range(_FITS):
-            found = found.at_means(marginals_of(found))
+            found = self._replaced_at_means(marginals_of(found))
         return found
 
     @property

@@ -205,6 +205,20 @@ class Likelihood(ABC):
             variance = self.variance_given(counts) / np.square(slope)
         return np.maximum(variance, LEAST_VARIANCE)
 
+    def normal_given(self, published: ArrayLike, means: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the variance of a normal density of the count that stands for each published number.
+
+        By default they are `estimate` and `error_variance`. A rule that allows few counts may do better.
+
+        Parameters
+        ----------
+        published
+            Published numbers, shape (numbers,).
+        means
+            Counts that a fit expects, shape (numbers,).
+        """
+        return self.estimate(published), self.error_variance(means)
+
     def summed(self, count: int) -> Likelihood:
         """Return the distribution of the sum of several published numbers, given the sum of their counts.
 

@@ -2,13 +2,25 @@ r"""Rules by which agencies protect published counts: rounding, random rounding,
 
 Each rule is a distribution of the published number y given the count n (`bayesprivmrf.noise.Likelihood`). In most of
 them y is certain to lie near n, so that a number allows few counts. Estimators that draw whole records use the
-probabilities themselves. The others use a normal density around the count that y estimates, :math:`\hat n(y)`, with
-the variance
+probabilities themselves.
 
-.. math:: v(μ) = E\,(\hat n(y) - n)^2, \qquad n \sim \operatorname{Poisson}(μ),
+**Normal densities in place of a rule.** The other estimators need a normal density of n for each number. Where a fit
+expects the count μ, n is about a Poisson variable. Let m and s² be its mean and variance given y,
 
-where μ is the count that a fit expects. Averaged over n, the variance has none of the steps of a rule. If the error
-depends on n modulo the base b alone, it has a closed form, because
+.. math:: m = \frac{\sum_n n\, P(y \mid n)\, e^{-μ} μ^n / n!}{\sum_n P(y \mid n)\, e^{-μ} μ^n / n!} .
+
+The normal density with mean :math:`\hat n` and variance v that has this effect on a normal variable with mean and
+variance μ has
+
+.. math:: \frac 1 v = \frac 1 {s^2} - \frac 1 μ, \qquad \hat n = v \left( \frac m {s^2} - 1 \right) .
+
+It is found at the fit's own means, and the fit is repeated (`Evidence.at_fit`). This is one step of expectation
+propagation (Minka 2001) with the model as the cavity. Where μ is far above the counts that y allows, it is the
+uniform or triangular density of the rule; where y allows one count, the count is exact.
+
+**Tests of fit** compare the count that y estimates, :math:`\hat n(y)`, with μ. Its mean square error
+:math:`E\,(\hat n(y) - n)^2` is averaged over a Poisson count with mean μ, and so has none of the steps of a rule. If
+the error depends on n modulo the base b alone, it has a closed form, because
 
 .. math:: P(n \equiv j \bmod b) = \frac 1 b \sum_{k=0}^{b-1} e^{-2 π i j k / b}\, \exp\{μ (e^{2 π i k / b} - 1)\} .
 """
@@ -26,7 +38,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import poisson
+from scipy.special import softmax
+from scipy.stats import poisson, truncnorm
 
 from bayesprivmrf.checks import one_of, require, whole_number
 from bayesprivmrf.model.tables import FloatArray
@@ -40,6 +53,12 @@ _GRADES = ((18, 3), (19, 2), (99, 5), (999, 10), (math.inf, 100))
 # which a Poisson variable of this mean exceeds with probability 1e-11
 _MOST_AVERAGED = 60.0
 _LARGEST_AVERAGED = 120
+# Least expected count at which a rule is replaced by a normal density; below it, numbers above 0 would be impossible
+_LEAST_MEAN = 0.01
+# Most counts that are summed for one published number; a wider range is treated as a truncated normal
+_MOST_SUMMED = 500
+# Largest share of the variance that a number may leave: the density of a number that says nothing stays finite
+_LARGEST_SHARE = 0.99
 # Rows of a perturbation table that serve all larger counts; those of the Office for National Statistics
 _REUSED = 250
 # Largest error of the sum of a row of a perturbation table: such tables are rounded to eight digits
@@ -93,6 +112,38 @@ class PublishedRule(Likelihood):
         """Return the mean square of the estimate's error where a fit expects these counts, at least 1/12."""
         means = np.maximum(np.asarray(counts, dtype=float), 0.0)
         return np.maximum(self.squared_error(means), LEAST_VARIANCE)
+
+    def normal_given(self, published: ArrayLike, means: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the variance of the normal density that stands for each published number."""
+        published = np.asarray(published, dtype=float)
+        means = np.maximum(np.asarray(means, dtype=float), _LEAST_MEAN)
+        mean, variance = self._moments_given(published, means)
+        share = np.minimum(variance / means, _LARGEST_SHARE)
+        odds = share / (1 - share)
+        center = mean + odds * (mean - means)
+        return center, np.maximum(odds * means, LEAST_VARIANCE)
+
+    def _moments_given(
+        self, published: FloatArray, means: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the variance of Poisson counts given their published numbers."""
+        first, last = self.allowed(published)
+        is_summed = last - first < _MOST_SUMMED
+        # a range this wide has about the moments of a normal variable between its ends
+        deviation = np.sqrt(means)
+        ends = [(end - means) / deviation for end in (first - 0.5, last + 0.5)]
+        mean = np.array(truncnorm.mean(*ends, loc=means, scale=deviation), dtype=float)
+        variance = np.array(truncnorm.var(*ends, loc=means, scale=deviation), dtype=float)
+        if is_summed.any():
+            size = int((last - first)[is_summed].max()) + 1
+            counts = first[is_summed][:, np.newaxis] + np.arange(size)
+            weights = self.log_probability(published[is_summed][:, np.newaxis], counts)
+            weights = weights + poisson.logpmf(counts, means[is_summed][:, np.newaxis])
+            weights = softmax(weights, axis=-1)
+            own = (weights * counts).sum(axis=-1)
+            mean[is_summed] = own
+            variance[is_summed] = (weights * np.square(counts - own[:, np.newaxis])).sum(axis=-1)
+        return mean, variance
 
 
 # ---------------------------------------------------------------------------------------------------- rounding
