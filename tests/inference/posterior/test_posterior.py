@@ -73,7 +73,8 @@ def test_joint_marginals_of_variables_apart_are_means_of_the_draws_own_not_of_th
 
 
 def test_intervals_are_the_limits_of_the_draws_in_the_order_asked_for():
-    posterior = drawn_posterior(release_of(specification(*AWKWARD["tree"])), 400)
+    release = release_of(specification(*AWKWARD["tree"]))
+    posterior = drawn_posterior(release, 400, formulation="hyper-dirichlet")
     frame = posterior.interval(["b", "a"], prob=0.8)
     drawn = posterior.tree["posterior"]["marginal[a,b]"].values[0]
     assert list(frame.columns) == [*NUMBERS, "status", "note"]
