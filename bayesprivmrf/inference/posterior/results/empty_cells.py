@@ -70,7 +70,7 @@ def ends_excluded(
 
 
 def answers_exclude(draws: Draws, bound: BoundQuery, prob: float) -> EndsExcluded | None:
-    """Return the same for the answers to a query on one table, if these are probabilities of states."""
+    """Return the exclusions for the answers to a query on one table; None unless they are probabilities of states."""
     model = draws.model
     are_states = len(bound.positions) == 1 and bool(np.isin(bound.matrix.data, (0.0, 1.0)).all())
     if not _is_finite(draws) or not are_states or parent(model.scopes, bound.positions[0]) is None:
