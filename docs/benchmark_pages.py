@@ -333,6 +333,32 @@ def draw_calibration(results: Path) -> Figure:
     return figure
 
 
+def draw_priors(results: Path) -> Figure:
+    """Posterior means of log odds ratios in strata against the truth, under two priors."""
+    frame = pd.read_csv(results / "effects-of-priors-points.csv")
+    titles = {"effects": "normal effects (default)", "rows": "Dirichlet rows"}
+    figure = Figure(figsize=(7.0, 3.8), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    reach = 3.0  # nats; the few points beyond are left out
+    for ax, (prior, title), color in zip(panels, titles.items(), COLORS, strict=False):
+        own = frame[frame["prior"] == prior]
+        ax.plot([-reach, reach], [-reach, reach], color="black", linewidth=1)
+        ax.scatter(own["mean"], own["truth"], s=9, alpha=0.4, color=color, edgecolor="none")
+        slope, height = np.polyfit(own["mean"], own["truth"], 1)
+        ends = np.array([-reach, reach])
+        ax.plot(
+            ends, slope * ends + height, color=color, linestyle="--", label=f"slope {slope:.2f}"
+        )
+        ax.set_title(title, fontsize="medium")
+        ax.set_xlabel("posterior mean, nats")
+        ax.set_xlim(-reach, reach)
+        ax.set_ylim(-reach, reach)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.legend(frameon=False, loc="upper left")
+    panels[0].set_ylabel("true log odds ratio\nin a stratum, nats")
+    return figure
+
+
 def draw_couplings(results: Path) -> Figure:
     """Largest error of a coupling against the number of records, by mechanism."""
     frame = pd.read_csv(results / "learning.csv")
@@ -449,6 +475,10 @@ PICTURES: dict[str, tuple[Callable[[Path], Figure], str]] = {
     "calibration": (
         draw_calibration,
         "Points: coverage of 90 % intervals in all settings, by quantity",
+    ),
+    "priors": (
+        draw_priors,
+        "Points: true log odds ratios in strata against their posterior means, under two priors",
     ),
     "couplings": (
         draw_couplings,

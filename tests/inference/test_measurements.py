@@ -259,7 +259,7 @@ def test_a_posterior_of_queries_speaks_of_what_was_measured(tmp_path):
     ]
     made = release(CHAIN, counts, queries, DiscreteLaplace(3.0), np.random.default_rng(15))
     posterior = LatentCounts().fit(made, rng=1, draws=300)
-    assert posterior.stats["formulation"] == "hyper-Dirichlet"
+    assert posterior.stats["formulation"] == "log-linear"
     names = ["noisy_counts[b,a]", "noisy_counts[parities(2)]", "noisy_counts[parities(2)] 2"]
     observed = posterior.tree["observed_data"]
     assert set(names) < set(observed.data_vars)

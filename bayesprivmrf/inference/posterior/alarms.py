@@ -151,11 +151,11 @@ def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) ->
     score = numbers["total_score"] = _score((estimate - finished.total) / math.hypot(error, 0.5))
     if abs(score) <= LARGEST_SCORE:
         return []
+    remedy = _remedy(evidence, finished)
     return [
         f"the posterior's number of records, {finished.total.mean():,.0f} ± {finished.total.std():,.0f}, contradicts "
         f"the release's own estimate, {estimate:,.0f} ± {error:,.0f} (score {-score:.1f}, wanted: within "
-        f"{LARGEST_SCORE}): the prior does not fit these tables; leave `concentration` and `scale` to be learned, or "
-        "take another formulation"
+        f"{LARGEST_SCORE}): the prior does not fit these tables; {remedy}"
     ]
 
 
@@ -191,12 +191,21 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
     if score >= -LARGEST_SCORE:
         return []
     each = -float(surplus.sum() / cells.sum())
+    remedy = _remedy(evidence, finished)
     return [
         f"small cells hold more records in the posterior than were released, by {each:.2f} noise standard "
         f"deviations in each of {cells.mean():.0f} (score {-score:.1f}, wanted: at most {LARGEST_SCORE}): noise is "
-        "taken for people, as a prior does that expects some in every cell; leave a `concentration` to be learned or "
-        "lower it, take another formulation, or merge states"
+        f"taken for people, as a prior does that expects some in every cell; {remedy}, or merge states"
     ]
+
+
+def _remedy(evidence: Evidence, finished: Finished) -> str:
+    """Return the remedy for a prior that does not fit: learn its settings, unless they were learned."""
+    if not finished.learned:
+        return "leave `concentration` and `scale` to be learned, or take another formulation"
+    if evidence.specification.shares_transitions:
+        return "set `concentration=1` if every move can occur, or let each step have its own table"
+    return "take another formulation"
 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,22 +1,33 @@
 """Choice of the posterior engine, the first one in order of preference that supports the release and the settings.
 
-The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Under Dirichlet
-rows whole records are preferred where they mix about as fast. Under normal effects they serve what relaxed counts do
-not support.
+Each fit has one of three priors: normal effects, Dirichlet rows (decomposable models), or rows that all steps of a
+chain share. Normal effects are the default. Dirichlet rows are the default of a decomposable model for panels whose
+people rarely change their state, for counts that are exact or known within bounds, and for many parameters; a setting
+of either prior asks for it. Each prior has one or two engines: whole records, relaxed counts, or both. Under
+Dirichlet rows whole records are preferred where they mix about as fast. Under normal effects they are preferred where
+relaxed counts would be approximate, and they serve what relaxed counts do not support.
+
+References
+----------
+Cohen (1960). A coefficient of agreement for nominal scales. Educational and Psychological Measurement 20, 37-46.
+Landis and Koch (1977). The measurement of observer agreement for categorical data. Biometrics 33, 159-174.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.formulation import MEMORY, require_posterior_memory
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
@@ -26,6 +37,8 @@ from bayesprivmrf.inference.posterior.settings import PriorSettings
 from bayesprivmrf.inference.posterior.whole_records.chains import MOVES
 from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows
 from bayesprivmrf.inference.posterior.whole_records.table import engine_of_rows
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.effects import subsets_inside
 
 type Engine = RecordEngine | RelaxedCounts
 """Posterior of one evidence: a prior, latent numbers that a sampler moves, and the marginals that follow."""
@@ -38,6 +51,20 @@ _FEW = 500
 _HARDLY_ANY_NOISE = 0.1
 # Largest number of records that are preferred whole under hardly any noise; arbitrary
 _MANY = 1e6
+# Largest number of normal effects of a decomposable model by default: a step of NUTS costs their square. Dirichlet
+# rows cost their number. Arbitrary between 200 and 1,000
+_MOST_EFFECTS = 400
+# Largest number of whole records that are preferred under normal effects: a sweep visits each of them
+_MOST_WHOLE = 5000
+# Half-counts per record above which the log-linear relaxation is called approximate (`LogLinear.sparsity`). Up to
+# about this value the population's probabilities keep their prior distribution within a few percent (`latent_prior`)
+FEW_RECORDS = 0.04
+# Cohen's kappa of two waves from which they are a panel: "substantial agreement" of Landis and Koch
+_STICKY = 0.6
+
+
+type _Prior = Literal["effects", "rows", "shared rows"]
+"""Name of a prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +114,16 @@ class Choice:
         # only the engine of whole records supports exact counts, bounds and tables
         if asked == "auto" and evidence.needs_whole_records:
             asked = "exact"
-        needs_marginals = not (self._is_shared or self._has_rows)
-        if self._is_shared:
+        prior = self._prior
+        if prior == "shared rows":
             candidates = self._shared_rows()
-        elif self._has_rows:
+        elif prior == "rows":
             candidates = self._dirichlet_rows()
         else:
             candidates = self._normal_effects()
         named = [each for each in candidates if asked in ("auto", each.kind.name.lower())]
         suitable = self._first_suitable(named)
-        require_posterior_memory(evidence, self.draws, needs_marginals=needs_marginals)
+        require_posterior_memory(evidence, self.draws, needs_marginals=prior == "effects")
         chosen = suitable.make()
         if isinstance(chosen, RecordEngine):
             self._require_records(chosen)
@@ -113,7 +140,7 @@ class Choice:
         raise reason
 
     def other(self, chosen: Engine) -> str | None:
-        """Name a formulation to try if the chosen one does not mix; None if none would."""
+        """Name a formulation with the same prior to try if the chosen one does not mix; None if none would."""
         if isinstance(chosen, RecordEngine):
             return chosen.other
         asked = replace(self.asked, formulation="exact")
@@ -122,6 +149,8 @@ class Choice:
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
+        if type(exact.relaxed) is not type(chosen):
+            return None
         if exact.bytes_a_record == 0 or exact.first_total <= MOVES:
             return "exact"
         return None
@@ -142,19 +171,31 @@ class Choice:
         what = f"{self.chains} chains of {chosen.first_total:,} whole records"
         require_memory(what, needed, remedy, MEMORY)
 
-    # the prior that model and settings determine
+    # the prior
 
     @property
-    def _is_shared(self) -> bool:
-        """True if the prior has the rows that all steps of a chain share."""
-        is_shared = self.evidence.specification.shares_transitions
-        return is_shared and self.asked.formulation in ("auto", "exact")
+    def _prior(self) -> _Prior:
+        """Prior of the model, the settings and the release."""
+        asked = self.asked
+        model = self.evidence.specification
+        if model.shares_transitions and asked.formulation in ("auto", "exact"):
+            return "shared rows"
+        if asked.formulation == "hyper-dirichlet":
+            return "rows"
+        if asked.formulation == "log-linear" or not self._may_have_rows:
+            return "effects"
+        # a setting asks for its prior; rows refuse `scale` beside `concentration`
+        if asked.concentration is not None:
+            return "rows"
+        if asked.scale is not None:
+            return "effects"
+        if self.evidence.needs_whole_records or not _are_few(model) or _is_panel(self.evidence):
+            return "rows"
+        return "effects"
 
     @property
-    def _has_rows(self) -> bool:
-        """True if the prior has a Dirichlet row for each table, or was asked to have them."""
-        if self.asked.formulation in ("hyper-dirichlet", "log-linear"):
-            return self.asked.formulation == "hyper-dirichlet"
+    def _may_have_rows(self) -> bool:
+        """True if Dirichlet rows support the model."""
         model = self.evidence.specification
         is_free = not (model.is_restricted or model.levels or model.ordinal)
         return is_free and is_decomposable(self.evidence)
@@ -180,10 +221,14 @@ class Choice:
         from bayesprivmrf.inference.posterior.whole_records.effects import NormalEffects
 
         scale = self.asked.scale
-        return [
-            self._candidate(LogLinear, scale=scale),
-            self._candidate(NormalEffects, scale=scale),
-        ]
+        relaxed = self._candidate(LogLinear, scale=scale)
+        whole = self._candidate(NormalEffects, scale=scale)
+        if self._may_have_rows and self.evidence.total <= _MOST_WHOLE:
+            made = relaxed.make()
+            assert isinstance(made, LogLinear)
+            if made.sparsity > FEW_RECORDS:
+                return [whole, relaxed]
+        return [relaxed, whole]
 
     def _candidate(
         self,
@@ -219,3 +264,48 @@ def _mixes(evidence: Evidence) -> bool:
     is_alone = np.bincount(measured.sums, minlength=1)[measured.sums] == 1
     is_known = np.isin(np.arange(measured.cells.size), measured.sources[is_alone])
     return evidence.total <= _FEW or bool(is_known.all())
+
+
+def _are_few(model: ModelSpecification) -> bool:
+    """Return True if a model with free potentials has at least one zero-sum effect, and not too many."""
+    cards = model.cardinalities
+    # one table has as many effects as cells, less one
+    if max(map(math.prod, model.shapes), default=1) > _MOST_EFFECTS + 1:
+        return False
+    found = subsets_inside(cards, model.scopes)
+    effects = sum(math.prod(cards[v] - 1 for v in subset) for subset in found if subset)
+    return 0 < effects <= _MOST_EFFECTS
+
+
+def _is_panel(evidence: Evidence) -> bool:
+    r"""Return True if tables of two waves say that most people stay in their state.
+
+    These are the tables that Dirichlet rows divide into staying and moving (`forest`). Of the least-squares counts of
+    all of them together,
+
+    .. math:: κ = \frac{\sum_u n_{uu} - \sum_u n_{u+} n_{+u} / N}{N - \sum_u n_{u+} n_{+u} / N}
+
+    is compared with 0.6. Answers to two questions with the same states hardly ever agree as much.
+    """
+    model = evidence.specification
+    divided = junction_forest(
+        model.cardinalities, model.scopes, evidence.supported, model.domain.states
+    )
+    assert divided is not None  # the model is decomposable
+    waves = [table for table in divided.tables if table.step == "stay"]
+    if not waves:
+        return False
+    counts = np.maximum(least_squares(evidence).counts, 0.0)
+    same = 0.0
+    expected = 0.0
+    total = 0.0
+    for table in waves:
+        start, stop = model.offsets[table.clique : table.clique + 2]
+        scope = model.scopes[table.clique]
+        others = tuple(axis for axis, v in enumerate(scope) if v not in table.scope)
+        pair = counts[start:stop].reshape(model.shapes[table.clique]).sum(axis=others)
+        people = pair.sum()
+        same += float(np.trace(pair))
+        expected += float(pair.sum(axis=0) @ pair.sum(axis=1)) / max(people, 1.0)
+        total += float(people)
+    return same - expected > _STICKY * (total - expected)

@@ -34,7 +34,7 @@ from bayesprivmrf.inference.given_releases import gather, given_specification
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.alarms import Alarms, raise_alarms
-from bayesprivmrf.inference.posterior.choice import Choice, Engine
+from bayesprivmrf.inference.posterior.choice import FEW_RECORDS, Choice, Engine
 from bayesprivmrf.inference.posterior.formulation import (
     Clock,
     Run,
@@ -52,9 +52,6 @@ from bayesprivmrf.inference.posterior.settings import FormulationName, PriorSett
 from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
 
-# Half-counts per record above which the log-linear relaxation is called approximate (`LogLinear.sparsity`). Up to
-# about this value the population's probabilities keep their prior distribution within a few percent (`latent_prior`)
-FEW_RECORDS = 0.04
 # Tuning draws of nutpie: its step and its mass matrix settle within 150, on trees, cycles, grids and the survey at
 # privacy losses from 0.1 to 10, and 500 give no more effective draws
 NUTPIE_TUNING = 200
@@ -76,20 +73,20 @@ class LatentCounts(NamedSettings):
     Parameters
     ----------
     formulation
-        How the posterior is written and sampled. ``"hyper-dirichlet"`` is for decomposable models: Dirichlet rows
-        along a junction forest, with the probabilities integrated out, and relaxed counts. ``"log-linear"`` is for
-        any graph: normal zero-sum effects with learned scales, and relaxed counts. ``"exact"`` moves whole records
-        and relaxes nothing. It has the hyper-Dirichlet prior for decomposable models without `levels` or smooth
-        scores, and the log-linear prior otherwise. Only ``"exact"`` supports chains with shared transitions, and
-        counts that are exact or known within bounds. ``"auto"`` chooses, for models with the hyper-Dirichlet prior,
-        the one of ``"exact"`` and ``"hyper-dirichlet"`` with the lower forecast of work; for other models it chooses
-        the first suitable one of ``"log-linear"`` and ``"exact"``.
+        How the posterior is written and sampled. ``"log-linear"`` is for any graph: normal zero-sum effects with
+        learned scales, and relaxed counts. ``"hyper-dirichlet"`` is for decomposable models: Dirichlet rows along a
+        junction forest, with the probabilities integrated out, and relaxed counts. ``"exact"`` moves whole records
+        and relaxes nothing; it has the prior of ``"auto"``. Only ``"exact"`` supports chains with shared
+        transitions, and counts that are exact or known within bounds. ``"auto"`` has normal effects. In decomposable
+        models without `levels` or scores it has Dirichlet rows if the effects are more than 400, if counts are
+        exact or known within bounds, or if the released tables say that most people of a panel stay in their state.
+        It relaxes the counts unless this is impossible or a poor approximation, or whole records mix faster.
     concentration
-        Prior count α > 0 per cell of the Dirichlet rows; 1 is uniform on the simplex of each row. With None (default)
-        the prior counts are learned for each table.
+        Prior count α > 0 per cell of the Dirichlet rows; 1 is uniform on the simplex of each row. A number asks for
+        rows. With None (default) the prior counts of rows are learned for each table.
     scale
-        Prior standard deviation of the log-linear effects, nats. With None (default) a scale is learned for each
-        effect.
+        Prior standard deviation of the log-linear effects, nats. A number asks for effects. With None (default) a
+        scale is learned for each effect.
     total_range
         Lower and upper end of the log-uniform prior of a private number of records, 1 or more. The range must contain
         the release's own estimate of that number, up to its error.

@@ -99,8 +99,8 @@ class RowsPrior:
             return _refusal(_NOT_DECOMPOSABLE)
         if settings.scale is not None:
             return ArgumentError(
-                "`scale` belongs to the log-linear formulation, and the default for this model is the "
-                "hyper-Dirichlet prior; set formulation='log-linear', or leave `scale` out."
+                "`scale` belongs to the log-linear prior, and `concentration` and formulation='hyper-dirichlet' ask "
+                "for Dirichlet rows; leave `scale` out, or the other setting."
             )
         return None
 

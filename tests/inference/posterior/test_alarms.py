@@ -99,6 +99,17 @@ def test_a_uniform_prior_on_nearly_empty_tables_is_found_out(wrong, right, learn
         assert quiet.status is not Status.NOT_TRUSTED
 
 
+def test_the_remedy_is_to_learn_a_setting_only_where_it_was_given(wrong):
+    assert "leave `concentration` and `scale` to be learned" in wrong[1]
+    release = chain_release(EVEN)
+    learned = finished_of(drawn_posterior(release_of(CHAIN, total=200), 200))
+    assert learned.learned
+    far = raise_alarms(gather(release), replace(learned, total=learned.total + 1e6))
+    (problem,) = [each for each in far.contradictions if "number of records" in each]
+    assert "to be learned" not in problem
+    assert "take another formulation" in problem
+
+
 def test_a_prior_that_is_wrong_raises_no_alarm_where_the_release_decides_everything():
     posterior, told = fitted(chain_release(STICKY, records=3_000, scale=0.5), concentration=1.0)
     assert posterior.stats["prior_fit_score"] < -3.3

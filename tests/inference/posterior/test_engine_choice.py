@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from inference.conftest import noisy_release, specification
 from inference.posterior.drawn import formulation_on
+from inference.posterior.engines import Rows
 from repeats import few
 
 from bayesprivmrf import queries as q
@@ -39,7 +40,7 @@ def noisy(size, scale, *, total=None):
 def test_a_million_records_converge():
     posterior = LatentCounts().fit(noisy(10**6, 4.0), rng=1, **SHORT, progress_bar=False)
     assert posterior.status is Status.CONVERGED
-    assert posterior.stats["formulation"] == "hyper-Dirichlet"
+    assert posterior.stats["formulation"] == "log-linear"
 
 
 @pytest.mark.parametrize(
@@ -59,24 +60,63 @@ def test_a_trillion_records_have_intervals_as_wide_as_the_noise(formulation, siz
 
 
 def test_records_that_memory_does_not_hold_are_refused_with_the_remedy():
-    with pytest.raises(ModelTooLargeError, match=r"formulation='hyper-dirichlet'"):
-        LatentCounts(formulation="exact").fit(noisy(10**10, 1.0), rng=1)
+    for settings, other in (({}, "log-linear"), ({"concentration": 1.0}, "hyper-dirichlet")):
+        with pytest.raises(ModelTooLargeError, match=rf"formulation='{other}'"):
+            LatentCounts(formulation="exact", **settings).fit(noisy(10**10, 1.0), rng=1)
 
 
 def test_a_warning_of_slow_mixing_names_the_formulation_that_mixes():
     with pytest.warns(SamplingWarning, match=r"LatentCounts\(formulation='hyper-dirichlet'\)"):
-        LatentCounts(formulation="exact").fit(
+        LatentCounts(formulation="exact", concentration=1.0).fit(
             noisy(30_000, 10.0), rng=1, draws=50, tune=20, chains=2, progress_bar=False
         )
 
 
-def test_whole_records_are_drawn_where_they_are_few_and_the_noise_is_of_about_one():
+def test_whole_records_are_drawn_of_rows_where_they_are_few_and_the_noise_is_of_about_one():
     for size, scale, name in (
         (100, 1.0, "exact"),
         (100, 99.0, "hyper-Dirichlet"),
         (9000, 1.0, "hyper-Dirichlet"),
     ):
-        assert formulation_on(gather(noisy(size, scale)), 400).name == name
+        assert formulation_on(gather(noisy(size, scale)), 400, concentration=1.0).name == name
+
+
+def test_whole_records_are_drawn_of_effects_where_relaxed_counts_would_be_approximate():
+    """Half a record in each of six cells is more than .04 of 50 records, and less of 100."""
+    for size, name in ((50, "exact"), (100, "log-linear")):
+        chosen = formulation_on(gather(noisy(size, 1.0)), 400)
+        assert chosen.name == name
+        assert chosen.sparsity < 0.04
+        assert "prior_scale_location" in chosen.settings
+
+
+def waves(stay, records=2000, scale=2.0, states=("x", "y", "z")):
+    """Return a release of three waves: people stay with some probability, and move to each other state alike."""
+    model = specification(dict.fromkeys("abc", states), [("a", "b"), ("b", "c")])
+    number = len(states)
+    table = np.full((number, number), (1 - stay) / (number - 1))
+    np.fill_diagonal(table, stay)
+    rng = np.random.default_rng(3)
+    shape = table.shape
+    tables = {
+        clique: records * table / number + rng.laplace(0, scale, shape) for clique in model.cliques
+    }
+    return NoisyStatistics.from_tables(model, tables, noise=Laplace(scale))
+
+
+def test_panels_in_which_people_stay_have_rows_of_staying_and_moving_and_questionnaires_have_effects():
+    """Cohen's kappa of people who stay with probability .9 is .85, and .4 with probability .6."""
+    panel = formulation_on(gather(waves(0.9)))
+    assert "log_odds_of_staying_spread" in panel.settings
+    for questions in (waves(0.6), waves(0.9, states=(0, 1))):
+        assert "prior_scale_location" in formulation_on(gather(questions)).settings
+
+
+def test_tables_of_many_effects_have_rows():
+    model = specification({"a": range(20), "b": range(21)}, [("a", "b")])
+    table = np.full((20, 21), 9.0)
+    release = NoisyStatistics.from_tables(model, {("a", "b"): table}, noise=Laplace(1.0))
+    assert "concentration_floor" in formulation_on(gather(release)).settings
 
 
 def test_whole_records_are_drawn_of_one_table_however_many_unless_only_sums_of_its_cells_were_measured():
@@ -90,16 +130,19 @@ def test_whole_records_are_drawn_of_one_table_however_many_unless_only_sums_of_i
             q.table(*scope), np.full(3 if len(scope) == 1 else 6, 50.0), Laplace(30.0)
         )
         release = NoisyStatistics.from_measurements(model, [table], total=size)
-        assert formulation_on(gather(release), 400).name == name
+        assert formulation_on(gather(release), 400, concentration=1.0).name == name
 
 
 @pytest.mark.parametrize(
     "settings", few([{"target_accept": 0.9}, {"maxdepth": 8}, {"sampler": "pymc"}])
 )
 def test_a_setting_of_the_sampler_never_changes_the_model(settings):
-    release = noisy(100, 1.0)
-    with pytest.raises(ArgumentError, match=r"formulation='hyper-dirichlet'"):
-        LatentCounts().fit(release, rng=1, **settings)
+    for size, own, other in (
+        (50, {}, "log-linear"),
+        (100, {"concentration": 1.0}, "hyper-dirichlet"),
+    ):
+        with pytest.raises(ArgumentError, match=rf"formulation='{other}'"):
+            LatentCounts(**own).fit(noisy(size, 1.0), rng=1, **settings)
 
 
 def test_a_setting_of_the_sampler_is_applied_where_the_formulation_has_it():
@@ -149,17 +192,16 @@ def test_the_posterior_of_a_table_of_many_states_converges():
 @pytest.mark.slow
 def test_many_states_whose_positions_move_with_the_level_keep_their_law():
     """Shapes, counts and noise from their joint law, which forty sweeps keep: means by the law's own errors."""
-    from inference.posterior.drawn import formulation_on
     from scipy.stats import ks_2samp
 
     model = specification({"a": list(range(70)), "b": [0, 1]}, [("a", "b")])
     rng, first, last = np.random.default_rng(3), [], []
     blank = noisy_release(model, np.zeros(140), Laplace(1.0), np.random.default_rng(0), total=150)
-    prior = formulation_on(gather(blank), formulation="exact")
+    prior = Rows(evidence=gather(blank), total=150)
     for _ in range(250):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(noisy_release(model, drawn.counts[0, 0], Laplace(1.0), rng, total=150))
-        chain = formulation_on(evidence, formulation="exact")
+        chain = Rows(evidence=evidence, total=150)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             kept = chain.sample(draws=1, tune=40, chains=1, seed=int(rng.integers(2**32)))
@@ -172,15 +214,18 @@ def test_many_states_whose_positions_move_with_the_level_keep_their_law():
         assert ks_2samp(before, after).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
-def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(formulation):
+@pytest.mark.parametrize(
+    "settings",
+    [{"formulation": "hyper-dirichlet", "concentration": 1.0}, {"formulation": "log-linear"}],
+)
+def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(settings):
     short = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, "progress_bar": False}
     with pytest.warns(
         SamplingWarning, match=r"have not mixed.*LatentCounts\(formulation='exact'\)"
     ):
-        LatentCounts(formulation=formulation).fit(noisy(60, 1.0), **short)
+        LatentCounts(**settings).fit(noisy(60, 1.0), **short)
     with pytest.warns(SamplingWarning, match="have not mixed") as found:
-        LatentCounts(formulation=formulation).fit(noisy(10**6, 10.0), **short)
+        LatentCounts(**settings).fit(noisy(10**6, 10.0), **short)
     assert "formulation=" not in str(found[0].message)
 
 
@@ -191,7 +236,7 @@ def test_an_explicit_exact_formulation_converges_whatever_the_number_of_records(
     counts = rng.multinomial(10**11, rng.dirichlet(np.ones(12))).reshape(3, 4)
     values = counts + rng.laplace(0, 1.0, counts.shape)
     release = NoisyStatistics.from_tables(table, {("a", "b"): values}, noise=Laplace(1.0))
-    posterior = LatentCounts(formulation="exact").fit(release, rng=1, **SHORT)
+    posterior = LatentCounts(formulation="exact", concentration=1.0).fit(release, rng=1, **SHORT)
     assert posterior.status is Status.CONVERGED
     frame = posterior.interval(["a", "b"], of="records", prob=0.999)
     assert ((frame["lower"] <= counts.ravel()) & (counts.ravel() <= frame["upper"])).all()

@@ -191,7 +191,7 @@ def test_relaxed_counts_have_the_posterior_of_whole_records_where_tables_are_cut
 
 def test_what_the_exact_formulation_cannot_take_is_refused():
     with pytest.raises(ArgumentError, match="`scale`"):
-        LatentCounts(formulation="exact", scale=0.5).fit(
+        LatentCounts(formulation="exact", scale=0.5, concentration=1.0).fit(
             release_of(BINARY, 50, DiscreteLaplace(1.0), 1)
         )
     chain = release_of(BINARY, 50, DiscreteLaplace(1.0), 1)

@@ -80,9 +80,11 @@ def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
     refuse_total_outside(gather(release_of(specification({}, []), total=None)), (1.0, 2.0))
 
 
-def test_the_formulation_is_chosen_by_the_graph_alone(release):
+def test_normal_effects_are_the_prior_of_every_graph_unless_rows_are_asked_for(release):
     cycle = release_of(specification(*AWKWARD["cycle"]))
-    assert formulation_of(release).name in ("exact", "hyper-Dirichlet")
+    assert "prior_scale_location" in formulation_of(release).settings
+    for asked in ({"formulation": "hyper-dirichlet"}, {"concentration": 1.0}):
+        assert any("concentration" in name for name in formulation_of(release, **asked).settings)
     assert formulation_of(release, formulation="log-linear").name == "log-linear"
     assert formulation_of(cycle).name == "log-linear"
     with pytest.raises(ModelError, match="log-linear"):
@@ -92,7 +94,9 @@ def test_the_formulation_is_chosen_by_the_graph_alone(release):
 def test_a_setting_of_the_other_formulation_is_not_ignored(release):
     cycle = release_of(specification(*AWKWARD["cycle"]))
     with pytest.raises(ArgumentError, match="log-linear"):
-        formulation_of(release, scale=1.0)
+        formulation_of(release, scale=1.0, concentration=1.0)
+    with pytest.raises(ArgumentError, match="log-linear"):
+        formulation_of(release, scale=1.0, formulation="hyper-dirichlet")
     with pytest.raises(ArgumentError, match="concentration"):
         formulation_of(cycle, concentration=2.0)
 

@@ -50,6 +50,7 @@ import numpy as np
 from bayesprivmrf.checks import number_array, probability, require, same_labels
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence, family_of
+from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
@@ -108,6 +109,11 @@ class Draws:
     def _forest(self) -> JunctionTrees | None:
         """Junction forest over the cliques; None if the model is not decomposable."""
         return junction_trees(self.model.cardinalities, self.model.scopes)
+
+    @cached_property
+    def pooled(self) -> PooledTables:
+        """Least-squares counts of the cliques' cells by the measurements alone, with the variances of their noise."""
+        return pool(self.evidence)
 
     def synthetic(
         self, number: int, size: int | None, rng: np.random.Generator

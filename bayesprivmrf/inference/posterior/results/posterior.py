@@ -251,10 +251,10 @@ class Posterior(Result):
         zero-sum effects that contain both variables, nats. It is 0 if and only if a and b are independent given the
         others. For two-state variables that share no larger clique it is a quarter of the log odds ratio.
 
-        The effects of nearly empty cells can be arbitrarily large. Dirichlet rows, the default prior of decomposable
-        models, do not shrink them: if states are rare, nearly all edges get a probability of 1.0, and a
-        `PriorWarning` says so. The normal effects of ``LatentCounts(formulation="log-linear")`` are shrunk to 0
-        without support, so take this prior to ask for edges.
+        The effects of nearly empty cells can be arbitrarily large. Dirichlet rows do not shrink them: if states are
+        rare, nearly all edges get a probability of 1.0, and a `PriorWarning` says so. Normal effects, the default
+        prior, are shrunk to 0 without support. Where the default is rows, such as for a panel, ask for edges with
+        ``LatentCounts(formulation="log-linear")``.
 
         Parameters
         ----------

@@ -48,6 +48,11 @@ from bayesprivmrf.inference.limits import ChainFunction, Ends, Limits, limits_of
 from bayesprivmrf.inference.posterior.noisy_tables import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import THINNED, Draws
+from bayesprivmrf.inference.posterior.results.empty_cells import (
+    EndsExcluded,
+    answers_exclude,
+    ends_excluded,
+)
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Domain, Given, Label, Variable, coded_states, conditions
@@ -250,8 +255,21 @@ def limits_of(draws: Draws, asked: Asked) -> Limits:
     elif is_whole:
         least, most = (np.multiply(end, evidence.total) for end in (least, most))
     limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
+    if not is_of_records:
+        limits = _moved_to_ends(draws, asked, limits)
     marks = (prior_mark(draws, drawn), *asked_marks(evidence, asked))
     return limits._replace(marks=marks, status=draws.status)
+
+
+def _moved_to_ends(draws: Draws, asked: Asked, limits: Limits) -> Limits:
+    """Return limits of probabilities of the population, moved to the ends that no measurement excludes."""
+    if asked.bound is None:
+        exclusion = ends_excluded(draws, asked.variables, asked.given, asked.prob)
+    else:
+        exclusion = answers_exclude(draws, asked.bound, asked.prob)
+    if exclusion is None:
+        return limits
+    return exclusion.moved(limits)
 
 
 def _limits_of_shares(draws: Draws, asked: Asked, drawn: FloatArray) -> Limits:
@@ -328,13 +346,25 @@ def probability_of(
         cell = draws.joint([*event], condition)[(..., *event.values())]
         drawn = xr.DataArray(cell, dims=("chain", "draw"))
     marks = variable_marks(draws.evidence, [*event, *condition])
-    return quantity_of(draws, drawn, prob, marks, (0.0, 1.0))
+    exclusion = ends_excluded(draws, tuple(event), condition, prob)
+    if exclusion is not None:
+        own = tuple(event.values())
+        exclusion = EndsExcluded(exclusion.zero[own], exclusion.one[own])
+    return quantity_of(draws, drawn, prob, marks, (0.0, 1.0), exclusion)
 
 
 def quantity_of(
-    draws: Draws, drawn: xr.DataArray, prob: float, marks: Sequence[Mark], ends: Ends = _NO_ENDS
+    draws: Draws,
+    drawn: xr.DataArray,
+    prob: float,
+    marks: Sequence[Mark],
+    ends: Ends = _NO_ENDS,
+    exclusion: EndsExcluded | None = None,
 ) -> Quantity:
-    """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
+    """Return draws of numbers (dims chain and draw first) with intervals.
+
+    `ends` are the smallest and largest number, and `exclusion` the degrees to which a probability excludes them.
+    """
     import pandas as pd
 
     from bayesprivmrf.inference.posterior.results.numbers import that_rounds
@@ -348,6 +378,8 @@ def quantity_of(
     if len(names) > 1:
         index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
     limits = interval_of_draws(drawn.values, prob, ends)
+    if exclusion is not None:
+        limits = exclusion.moved(limits)
     frame = interval_frame(
         limits.estimates,
         limits.lower,

@@ -179,9 +179,8 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     if finished.scales is not None:
         prior = EffectsPrior(effects=coordinates_of(given))
         labels = np.array(scaled_effects(prior, names), dtype=object)
-        dataset = dataset.assign_coords(
-            effect=("effect", labels), order=("effect", np.array(prior.orders))
-        )
+        # ArviZ's summary refuses a second coordinate, which other variables do not have
+        dataset = dataset.assign_coords(effect=("effect", labels))
         dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
     return dataset.assign_attrs(attributes)
 
