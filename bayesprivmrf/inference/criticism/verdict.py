@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -45,8 +45,13 @@ from scipy.special import chdtrc
 from bayesprivmrf.errors import ConsistencyWarning, warn_caller
 from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
-from bayesprivmrf.inference.criticism.noise_misfit import contradicted, misfit_of_free
+from bayesprivmrf.inference.criticism.noise_misfit import (
+    contradicted,
+    estimate_contradictions,
+    misfit_of_free,
+)
 from bayesprivmrf.inference.criticism.order import order_contradictions
+from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.least_squares import noise_residuals
@@ -56,7 +61,7 @@ from bayesprivmrf.noise.likelihood import Likelihood
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_MARGIN_TAIL = 1e-5
-# Largest number of answers and of effects for which residuals of answers other than tables are judged
+# Largest number of answers and of effects for which residuals of all answers together are judged
 _MOST_RESIDUALS = 400
 # Standard deviations from which a contrast is judged
 _LOOKED_AT = 2.0
@@ -309,7 +314,7 @@ def verdict(
     status: Status,
     evidence: Evidence,
     potentials: FloatArray,
-    inference: Inference,
+    estimator: Any,
     stats: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Judge an estimate by its release, warn of contradictions, and return the fields of its `Solution`.
@@ -322,18 +327,27 @@ def verdict(
 
     Parameters
     ----------
-    status, evidence, potentials, inference
-        How the search ended; the measurements; where it ended; the marginals that it used.
+    status, evidence, potentials
+        How the search ended; the measurements; where it ended.
+    estimator
+        The estimator: a frozen dataclass of its settings, with `inference`, the marginals that it used.
     stats
         Numbers of the search. Those of `totals` and of the tests follow. ``margin_tail`` is the p-value of the worst
-        disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
-        above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
-        potentials. ``order_tail`` is the p-value of distant times of a chain (`order`). Each is present where a
-        contradiction is possible.
+        disagreement among numbers that were measured more than once. ``noise_tail`` is that of the stated noise
+        (`stated_noise`). ``misfit`` is the distance of the model's misfit above its mean, in standard deviations, and
+        ``misfit_tail`` its p-value, which is an upper bound for free potentials. ``order_tail`` is the p-value of
+        distant times of a chain (`order`), and ``estimate_tail`` that of the estimate's own distance from the
+        release. Each is present where a contradiction is possible.
     """
+    inference = estimator.inference
     if not evidence.is_additive:
         evidence = evidence.at_means(evidence.engine(inference).marginals(potentials)[1])
     problems, found = contradictions(evidence, potentials, inference)
+    # a search that did not end says so by its status
+    if not problems and status in (Status.CONVERGED, Status.STOPPED_EARLY):
+        marginals = evidence.engine(inference).marginals(potentials)[1]
+        problems, of_estimate = mean_contradictions(evidence, marginals, _remedy(estimator))
+        found |= of_estimate
     for problem in problems:
         warn_caller(f"{problem}. The fit is not trusted.", ConsistencyWarning)
     if not evidence.has_total:
@@ -362,6 +376,47 @@ def verdict(
         "of_records": evidence.of_records,
         "_evidence": evidence,
     }
+
+
+def mean_contradictions(
+    evidence: Evidence, marginals: FloatArray, remedy: str
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Describe how the mean of an estimate contradicts the release, and return the test result.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    marginals
+        The estimate's probabilities of the cells of the evidence's cliques, shape (model size,).
+    remedy
+        What the user can do about an estimate that is far from the release.
+    """
+    if not _can_be_judged(evidence):
+        return (), {}
+    with np.errstate(all="ignore"):
+        problems, stats = estimate_contradictions(evidence, marginals, remedy)
+    return tuple(map(printable, problems)), stats
+
+
+def _remedy(estimator: Any) -> str:
+    """Return the remedy for an estimate that is far from its release: to undo what was set."""
+    if estimator.inference == "loopy":
+        return "fit with inference='exact', or measure fewer interactions"
+    changed = [
+        f"`{each.name}`"
+        for each in fields(estimator)
+        if getattr(estimator, each.name) != each.default
+    ]
+    if changed:
+        return f"leave {', '.join(changed)} of {type(estimator).__name__} at the default"
+    return "use NoiseAwareMAP() or LatentCounts(), which weigh each number by its noise"
+
+
+def _can_be_judged(evidence: Evidence) -> bool:
+    """Return True if there are numbers that a fit can contradict."""
+    is_bounded = bool(evidence.is_bounded.any())
+    return bool(evidence.possible.any()) and not is_bounded and evidence.has_total
 
 
 def totals(evidence: Evidence) -> dict[str, Any]:
@@ -408,7 +463,11 @@ def contradictions(
         stats["margin_tail"], problem = found
         if problem:  # then no model fits
             return (printable(problem),), stats
-    if not evidence.possible.any() or evidence.is_bounded.any() or not evidence.has_total:
+    problems, of_noise = noise_contradictions(evidence, noise_residuals(evidence, _MOST_RESIDUALS))
+    stats |= of_noise
+    if problems:
+        return tuple(map(printable, problems)), stats
+    if not _can_be_judged(evidence):
         return (), stats
     model = evidence.specification
     is_free = evidence.family.is_free and not model.shares_transitions
