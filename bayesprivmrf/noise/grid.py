@@ -10,7 +10,7 @@ from bayesprivmrf.model.tables import FloatArray
 MOST_DECIMALS = 6
 # Distance from a multiple of the grid, in steps of the grid, that is a rounding error
 _OFF_GRID = 1e-3
-# Largest number that is compared with a grid: above it, steps of the last decimal are no exact floats
+# Largest number of steps that are compared: above it, they are no exact floats
 _LARGEST = 2.0**53
 
 
@@ -24,10 +24,13 @@ def grid_of(values: FloatArray) -> float:
     >>> grid_of(np.array([3.0, 7.0])), grid_of(np.array([0.25, 1.5])), grid_of(np.array([200.0, 500.0]))
     (1.0, 0.25, 100.0)
     """
-    for decimals in range(MOST_DECIMALS):
-        steps = np.abs(values) * 10.0**decimals
-        is_on_grid = (np.abs(steps - np.rint(steps)) < _OFF_GRID).all()
-        if is_on_grid and steps.max(initial=0.0) < _LARGEST:
-            divisor = int(np.gcd.reduce(np.rint(steps).astype(np.int64)))
-            return max(divisor, 1) / 10.0**decimals
-    return 10.0**-MOST_DECIMALS
+    finest = 10.0**MOST_DECIMALS
+    for steps_of_one in (1.0, finest):
+        steps = np.abs(values) * steps_of_one
+        whole = np.rint(steps)
+        if steps.max(initial=0.0) < _LARGEST and (np.abs(steps - whole) < _OFF_GRID).all():
+            divisor = int(np.gcd.reduce(whole.astype(np.int64)))
+            if divisor == 0:  # all are zero
+                return 1.0
+            return divisor / steps_of_one
+    return 1 / finest

@@ -179,7 +179,11 @@ def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | No
         None where no number has noise whose density is known.
     """
     mean = evidence.gathered(marginals)
-    variance = evidence.rows.power(2) @ marginals - mean**2
+    if evidence.matrix is None:
+        squares = marginals
+    else:
+        squares = evidence.rows.power(2) @ marginals
+    variance = squares - mean**2
     sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
     return misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
 
