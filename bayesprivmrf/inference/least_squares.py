@@ -35,9 +35,8 @@ _HELD = 1e-9
 _TOLD = 1e-11
 # Share of a cell's effects in undetermined directions from which the cell is undetermined
 _OPEN = 1e-9
-# Standard deviation, as a share of the largest, below which an answer counts as exact; above it, its information is
-# less than 1 / `_TOLD` times the least
-_EXACT = 1e-5
+# Standard deviation, as a share of the largest, below which an answer counts as exact
+_EXACT = 1e-7
 # Tolerances of the least-norm solutions of constraints, and of least squares, where equations are not formed
 _TIGHT, _USUAL = 1e-12, 1e-10
 # Draws of the noise from which variances are estimated where equations are not formed: their standard error is 26 %
