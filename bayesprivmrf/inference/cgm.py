@@ -380,5 +380,5 @@ class CGM(NamedSettings):
             "discrepancy": path.point.discrepancy,
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(status, evidence, potentials, self.inference, stats)
+        fields = verdict(status, evidence, potentials, self, stats)
         return Solution(method=self.method, **fields)

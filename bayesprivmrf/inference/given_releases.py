@@ -41,6 +41,7 @@ from bayesprivmrf.noise.base import CONTRADICTION, check_kernel, contradiction, 
 from bayesprivmrf.privacy import NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.copies import refuse_copies, told_by
 from bayesprivmrf.release.measurement import stacked
 
 
@@ -322,7 +323,7 @@ def gather(
         Something other than noisy statistics was given, or nothing, or noise without the kernel that is needed.
     ModelError
         The releases differ in the states of a shared variable, or in a public total, or hold more than
-        `LARGEST_TOTAL` records.
+        `LARGEST_TOTAL` records; or noisy numbers are given twice (`bayesprivmrf.release.copies`).
 
     Warns
     -----
@@ -334,6 +335,8 @@ def gather(
     truth("needs_kernel", needs_kernel)
     truth("takes_bounds", takes_bounds)
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
+    told = [told_by(release.bound, release.measurements) for release in given]
+    refuse_copies([one for own in told for one in own])
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = {
         "noisy_counts": np.concatenate([np.zeros(0), *map(_estimates, given)]),

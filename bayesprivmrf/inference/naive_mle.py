@@ -252,7 +252,7 @@ class NaiveMLE(NamedSettings):
                     status = Status.DIVERGED
         stats = {**stats, "seconds": time.perf_counter() - begin}
         on_cliques = given.family.on_cliques(potentials)
-        fields = verdict(status, given, on_cliques, self.inference, stats)
+        fields = verdict(status, given, on_cliques, self, stats)
         fields["potentials"] = specification.tables(potentials)
         fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,

@@ -22,6 +22,7 @@ from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.query import measured_model
 from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
+from bayesprivmrf.release.copies import refuse_copies, told_by
 from bayesprivmrf.release.file import FACTS_VERSION, INTERACTIONS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import (
     MEASUREMENTS,
@@ -208,7 +209,8 @@ class NoisyStatistics(Released):
         Raises
         ------
         ModelError
-            The tables or the noise do not fit the model, or the tables are proportions.
+            The tables or the noise do not fit the model; or the tables are proportions; or noisy numbers are given
+            twice, such as a table and its own margin (`bayesprivmrf.release.copies`).
 
         Warns
         -----
@@ -272,7 +274,8 @@ class NoisyStatistics(Released):
         Raises
         ------
         ModelError
-            A query does not fit the model, or a measurement of a release would count other states than it did there.
+            A query does not fit the model, or a measurement of a release would count other states than it did there;
+            or noisy numbers are given twice (`bayesprivmrf.release.copies`).
         ModelTooLargeError
             The table of a query's variables has more than 10^8 cells.
 
@@ -300,12 +303,14 @@ class NoisyStatistics(Released):
         given = listed_measurements(measurements)
         model = measured_model(declared, [each.query for each in given])
         require_same_rows(given, model)
-        return cls(
+        release = cls(
             specification=model,
             measurements=given,
             **inherited(model, given, guarantee, total),
             total=total,
         )
+        refuse_copies(told_by(release.bound, release.measurements))
+        return release
 
     @cached_property
     def tables(self) -> CliqueTables:

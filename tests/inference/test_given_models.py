@@ -212,8 +212,8 @@ def two_tables():
     states = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
     network = bpm.declare(states, [("a", "b"), ("a", "c")])
     tables = {
-        ("a", "b"): [[8000, 4000], [4000, 4000]],
-        ("a", "c"): [[6600, 5400], [4100, 3900]],
+        ("a", "b"): [[8003, 4001], [3998, 3996]],
+        ("a", "c"): [[6602, 5397], [4099, 3904]],
     }
     return bpm.NoisyStatistics.from_tables(network, tables, noise=noise.DiscreteGaussian(3.0))
 

@@ -122,7 +122,7 @@ def test_nested_and_repeated_tables_are_read_as_several_releases_are(estimator):
     third = NoisyStatistics.from_measurements(
         specification({v: ["u", "v", "w"] for v in "abc"}, [("a",), ("b",), ("c",)]),
         [
-            Measurement(q.table("a"), np.ones(3), Laplace(1e6)),
+            Measurement(q.table("a"), np.array([2.3, -1.7, 1.1]), Laplace(1e6)),
             joint.measurements[3],
             Measurement(q.table("c"), np.ones(3), Laplace(1e6)),
         ],

@@ -130,7 +130,7 @@ def test_the_number_of_records_is_as_uncertain_as_the_tables_leave_it_and_known_
 def test_no_cell_that_noise_hides_is_said_to_hold_more_than_all_records():
     """Its logarithm has a deviation of several, so that its own bound is beyond a hundred thousand records."""
     model = specification({"a": [0, 1, 2], "b": [0, 1, 2]}, [("a", "b")])
-    counts = {("a", "b"): np.diag([600.0, 300.0, 100.0])}
+    counts = {("a", "b"): np.diag([600.0, 300.0, 100.0]) + 0.25}
     release = NoisyStatistics.from_tables(model, counts, noise=Gaussian(60.0))
     frame = NoiseAwareMAP(scale=5.0).fit(release).interval(["a", "b"], of="records")
     assert frame["estimate"].min() < 10

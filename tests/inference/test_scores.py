@@ -269,7 +269,9 @@ def test_several_levels_nest():
 @pytest.mark.parametrize("network", [*NETWORKS.values(), areas()], ids=[*NETWORKS, "levels"])
 def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp_path):
     model = ModelSpecification.from_pgmpy(network)
-    release = tables_of(network, np.full(model.size, 5.0), Laplace(1.0))
+    law = Laplace(10.0)
+    noise = law.draw(model.size, np.random.default_rng(1))
+    release = tables_of(network, 20.0 + noise, law)
     release.save(tmp_path / "a.release")
     again = bpm.load_release(tmp_path / "a.release")
     assert again.specification == model

@@ -164,7 +164,8 @@ def test_a_solution_from_simulated_noise_says_so_when_printed():
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     counts, _ = simulated_counts(model, 100, rng)
     real = noisy_release(model, counts, Laplace(2.0), rng)
-    simulated = replace(real, provenance=replace(real.provenance, simulated=True))
+    other = noisy_release(model, counts, Laplace(2.0), rng)
+    simulated = replace(other, provenance=replace(other.provenance, simulated=True))
     for estimator in (NaiveMLE(), CGM()):
         assert not estimator.fit(real).is_simulated
         both = estimator.fit([real, simulated])

@@ -15,8 +15,10 @@ therefore minimized by L-BFGS until the noise explains it. T is convex in the me
 bounds the least T from below. Noise below half a record counts as that much, because fits are not exact and counts
 are whole.
 
-**Learned models** keep the measurements that they were fitted to, and their cliques are the measured ones.
-Here the *estimate* is tested. It is an estimate of the population, which a prior and the tolerance of a search may
+**Estimates.** The tests above find the distribution of the model that fits best, so that they say nothing of an
+estimate that a setting moved away from it: a strong ridge or prior, a loose tolerance, or loopy marginals. The
+*estimate* itself is therefore tested as well, after each fit; and of learned models, which keep the measurements that
+they were fitted to, it alone. It is an estimate of the population, which a prior and the tolerance of a search may
 move from these records by less than another sample would differ. So what is left is compared with noise and sampling
 together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
 :math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`noise.kernels`). Then each term of T has the same mean as
@@ -38,8 +40,12 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import ABSOLUTE, by_kernel
 
-# P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections
-SMALLEST_MISFIT_TAIL = 0.01
+# P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections. The levels of
+# all tests of one fit add up to less than 0.01: docs/explanation/estimators.md has the table.
+SMALLEST_MISFIT_TAIL = 0.005
+# P-value below which an estimate is contradicted: benchmarks/wrong_releases.py counts both. A right estimate is
+# closer to the numbers than noise and sampling, so that its p-value is near one, and any small level serves.
+SMALLEST_ESTIMATE_TAIL = 1e-4
 # Records: smallest noise scale that what is left of a free model is compared with
 _LEAST_NOISE = 0.5
 # Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records
@@ -147,10 +153,7 @@ def learned_contradictions(
     marginals
         The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
     """
-    mean = evidence.gathered(marginals)
-    variance = evidence.rows.power(2) @ marginals - mean**2
-    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
-    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
+    misfit = misfit_of_estimate(evidence, marginals)
     if misfit is None:
         return (), {}
     told = (
@@ -158,6 +161,79 @@ def learned_contradictions(
         f"{misfit.explained(evidence, 'explain')}; fit `statistics` by NoiseAwareMAP() or LatentCounts()"
     )
     return ((told,) if misfit.is_real else ()), misfit.stats
+
+
+def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | None:
+    """Return the misfit between an estimate's numbers and the released ones, beside noise and sampling.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    marginals
+        The estimate's probabilities of the cells of the evidence's cliques, shape (model size,).
+
+    Returns
+    -------
+    Misfit or None
+        None where no number has noise whose density is known.
+    """
+    mean = evidence.gathered(marginals)
+    if evidence.matrix is None:
+        squares = marginals
+    else:
+        squares = _tables_of(evidence) * (evidence.rows.power(2) @ marginals)
+    variance = squares - mean**2
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
+    return misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
+
+
+def _tables_of(evidence: Evidence) -> FloatArray:
+    """Return the number of tables that each number adds up, shape (size,).
+
+    A record adds one cell of each of K tables, such as the steps of a chain, so that the expected square of what it
+    adds is at most K times the sum of the cells' expected squares.
+    """
+    from scipy.sparse import csr_array
+
+    offsets = evidence.specification.offsets
+    home = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    shape = (len(home), len(offsets) - 1)
+    member = csr_array((np.ones(len(home)), (np.arange(len(home)), home)), shape=shape)
+    found = (abs(evidence.rows) @ member) != 0
+    return np.asarray(found.sum(axis=1), dtype=float).ravel()
+
+
+def estimate_contradictions(
+    evidence: Evidence, marginals: FloatArray, remedy: str
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Describe how an estimate contradicts the release, and return the test result.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    marginals
+        The estimate's probabilities of the cells of the evidence's cliques, shape (model size,).
+    remedy
+        What the user can do about an estimate that is far from the release.
+
+    Returns
+    -------
+    problems, stats
+        At most one sentence; and ``estimate_tail``, the p-value, where a number has noise whose density is known.
+    """
+    misfit = misfit_of_estimate(evidence, marginals)
+    if misfit is None:
+        return (), {}
+    stats = {"estimate_tail": misfit.tail}
+    if misfit.tail >= SMALLEST_ESTIMATE_TAIL:
+        return (), stats
+    told = (
+        "the estimate does not fit the release: its numbers are farther from the released ones than noise and "
+        f"sampling {misfit.explained(evidence, 'explain')}; {remedy}"
+    )
+    return (told,), stats
 
 
 def contradicted(evidence: Evidence, misfit: Misfit, restricted: Mapping[str, str]) -> str:

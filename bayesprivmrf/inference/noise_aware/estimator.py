@@ -256,7 +256,7 @@ class NoiseAwareMAP(NamedSettings):
             "evaluations": mode.evaluations,
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(mode.status, evidence, potentials, self.inference, stats)
+        fields = verdict(mode.status, evidence, potentials, self, stats)
         fields["references"] = ("cgm", "evidence")
         fields["stats"] |= {
             f"scale_of_order_{order}": scale for order, scale in mode.scales.items()
@@ -292,7 +292,7 @@ class NoiseAwareMAP(NamedSettings):
             "hidden_transitions": int(hidden.sum()),
             "seconds": time.perf_counter() - begin,
         }
-        fields = verdict(mode.status, evidence, potentials, "exact", stats)
+        fields = verdict(mode.status, evidence, potentials, self, stats)
         fields["stats"]["fitted_total"] = float(np.exp(mode.point[-1]))
         # if noise hides more than half, coverage of the others is 0.69 to 0.79 (hidden-transitions.csv)
         is_hidden = hidden.sum() > 0.5 * is_free.sum()

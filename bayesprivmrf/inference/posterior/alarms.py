@@ -46,7 +46,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import ndtri
 
-from bayesprivmrf.inference.criticism.verdict import contradictions
+from bayesprivmrf.inference.criticism.verdict import contradictions, mean_contradictions
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import Finished
@@ -77,6 +77,8 @@ _OPEN = 0.25
 _FAR_OUT = 1e-3
 # Estimated number of records, in its standard errors, from which its truncation at zero looks like no surplus
 _TOLD = 3.0
+# What to do about a posterior whose mean is far from the release
+_REMEDY = "leave `concentration` and `scale` to be learned, or take another formulation"
 # Variance of a discrepancy up to which its draws count as equal
 _CONSTANT = 1e-12
 
@@ -130,6 +132,10 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
     else:
         marginals = finished.marginals.mean(axis=(0, 1))
     of_release, numbers = contradictions(evidence, potentials, marginals=marginals)
+    if not of_release:
+        mean = finished.marginals.mean(axis=(0, 1))
+        of_release, of_mean = mean_contradictions(evidence, mean, _REMEDY)
+        numbers |= of_mean
     found = [
         *of_release,
         *_total(evidence, finished, numbers),

@@ -1,0 +1,85 @@
+"""Noisy numbers that are given twice are refused, and numbers that agree rightly are not."""
+
+import numpy as np
+import pytest
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import NaiveMLE
+from bayesprivmrf.model import declare
+from bayesprivmrf.noise import DiscreteLaplace, Laplace, NoNoise, Within
+from bayesprivmrf.queries import coarsened
+from bayesprivmrf.release import Measurement, NoisyStatistics
+
+CHAIN = declare({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+PAIR = declare({"a": [0, 1, 2], "b": [0, 1]}, [("a", "b")])
+NOISE = Laplace(2.0)
+RNG = np.random.default_rng(5)
+FIRST = np.full((3, 2), 150.0) + NOISE.draw((3, 2), RNG)
+SECOND = np.full((2, 2), 225.0) + NOISE.draw((2, 2), RNG)
+GIVEN = [(("a", "b"), FIRST), (("b", "c"), SECOND)]
+from_tables = NoisyStatistics.from_tables
+
+COPIES = {
+    "the same table": (("a", "b"), FIRST),
+    "with its axes in another order": (("b", "a"), FIRST.T),
+    "its own margin": ("a", FIRST.sum(axis=1)),
+    "the last table": (("b", "c"), SECOND),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_a_copy_is_refused_with_its_remedy(name):
+    given = [*GIVEN, COPIES[name]]
+    with pytest.raises(ModelError, match="give these numbers once"):
+        from_tables(CHAIN, given, noise=NOISE)
+
+
+@pytest.mark.parametrize("population", ["one", "waves"])
+def test_a_release_within_another_is_refused_by_a_fit(population):
+    whole = from_tables(CHAIN, GIVEN, noise=NOISE)
+    part = from_tables(PAIR, {("a", "b"): FIRST}, noise=NOISE)
+    with pytest.raises(ModelError, match="give these numbers once"):
+        NaiveMLE().fit([whole, part], population=population)
+
+
+def test_answers_to_the_same_query_are_compared_by_their_rows():
+    query = coarsened("a", a={"low": [0], "high": [1, 2]})
+    one = Measurement(query, [300.251, 599.127], Laplace(2.0))
+    again = Measurement(query, [300.251, 599.127], Laplace(3.0))
+    other = Measurement(query, [300.251, 599.25], Laplace(3.0))
+    with pytest.raises(ModelError, match="give these numbers once"):
+        NoisyStatistics.from_measurements(
+            CHAIN, [one, again, Measurement(query, [300.111111, 599.222222], NOISE)]
+        )
+    assert NoisyStatistics.from_measurements(CHAIN, [one, other])
+
+
+def test_numbers_that_agree_rightly_are_accepted():
+    whole = np.array([[3.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
+    repeated = [(("a", "b"), whole), (("a", "b"), whole), (("b", "c"), SECOND)]
+    # few whole numbers agree by chance, exact ones and rounded ones must, and zeros may be set
+    for law in (DiscreteLaplace(1.0), NoNoise(), Within(0.5)):
+        assert from_tables(CHAIN, repeated, noise=[law, law, NOISE])
+    moved = FIRST.sum(axis=1) + np.array([1.0, -1.0, 1.0])
+    assert from_tables(CHAIN, [*GIVEN, ("a", moved)], noise=NOISE)
+
+
+def test_whole_numbers_are_copies_where_chance_is_far():
+    law = DiscreteLaplace(2.0)
+    table = np.arange(40.0).reshape(20, 2) + 100
+    network = declare({"a": list(range(20)), "b": [0, 1]}, [("a", "b")])
+    with pytest.raises(ModelError, match="give these numbers once"):
+        from_tables(network, [(("a", "b"), table)] * 2, noise=law)
+    # rounded to a hundred they agree because of the rounding
+    hundreds = 100 * np.rint(table / 100)
+    assert from_tables(network, [(("a", "b"), hundreds)] * 2, noise=law)
+
+
+def test_independent_measurements_are_not_refused():
+    # a hundred releases of two equal tables of twelve cells: none has a chance above 1e-6 of a refusal
+    network = declare({"a": list(range(12))}, [("a",)])
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        law = DiscreteLaplace(1.0)
+        tables = [("a", 50 + law.draw(12, rng)) for _ in range(2)]
+        assert from_tables(network, tables, noise=law)
