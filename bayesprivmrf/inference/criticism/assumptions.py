@@ -171,37 +171,12 @@ def point_marks(
     if evidence is None:
         return [POINT]
     marks = [POINT, *variable_marks(evidence, variables)]
-    variance = table_noise(evidence, variables, np.size(probabilities))
+    variance = evidence.table_noise(variables, np.size(probabilities))
     records = evidence.total * np.ravel(probabilities)
     # the variance is infinite where no table holds the variables, and then no row is hidden by its noise
     noise = math.sqrt(variance) if math.isfinite(variance) else 0.0
     is_hidden = (records > 0) & (records < 2 * noise)
     return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
-
-
-def table_noise(evidence: Evidence, variables: Sequence[int], cells: int) -> float:
-    """Return the mean noise variance of one cell of some variables' table, records squared.
-
-    The table is added up from the most accurate measured table that holds the variables. The result is infinite
-    where none does.
-
-    Parameters
-    ----------
-    evidence
-        The evidence of the fit.
-    variables
-        Positions of the variables.
-    cells
-        Number of cells of their table.
-    """
-    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.offsets, strict=False)
-    # a margin of a table adds up the noise of its cells
-    noise = [
-        evidence.noise_variance[start : start + math.prod(shape)].sum() / cells
-        for scope, shape, start in measured
-        if scope is not None and set(variables) <= set(scope)
-    ]
-    return float(min(noise, default=math.inf))
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery, *, of: Whose = "population") -> list[Mark]:

@@ -72,7 +72,6 @@ import numpy as np
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.inference.asked import Asked, weights_on_tables
-from bayesprivmrf.inference.criticism.assumptions import table_noise
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.limits import Ends, half_width, standard_limits, whole_limits
 from bayesprivmrf.inference.loglinear_fit.curvature import (
@@ -627,7 +626,7 @@ def answer_noise(evidence: Evidence, asked: Asked) -> FloatArray | float:
         Records squared, shape (rows,), or one number for all rows.
     """
     if asked.bound is None:
-        return table_noise(evidence, asked.variables, len(asked.index))
+        return evidence.table_noise(asked.variables, len(asked.index))
     noise = evidence.noise_variance
     for query, start in zip(evidence.queries or (), evidence.offsets, strict=False):
         if query.query == asked.bound.query:
