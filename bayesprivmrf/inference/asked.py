@@ -11,13 +11,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.criticism.assumptions import Whose, query_marks, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, joint_index
 from bayesprivmrf.inference.limits import Ends
@@ -29,8 +29,6 @@ from bayesprivmrf.queries import BoundQuery, Query
 
 if TYPE_CHECKING:
     import pandas as pd
-
-type Whose = Literal["population", "records"]
 
 type GivenOrEach = Given | list[Variable]
 """Conditions, or a list of variables whose states are taken in turn."""
@@ -287,5 +285,5 @@ def weights_on_tables(bound: BoundQuery, scopes: Sequence[Sequence[int]]) -> Any
 def asked_marks(evidence: Evidence, asked: Asked) -> list[Mark]:
     """Return marks for the rows of the answer to a question, by the assumptions that they rest on."""
     if asked.bound is not None:
-        return query_marks(evidence, asked.bound)
-    return variable_marks(evidence, [*asked.variables, *asked.given])
+        return query_marks(evidence, asked.bound, of=asked.of)
+    return variable_marks(evidence, [*asked.variables, *asked.given], of=asked.of)

@@ -488,6 +488,28 @@ class Evidence:
         """Return the engine for marginals of the model's cliques."""
         return self.family.engine(inference)
 
+    def table_noise(self, variables: Sequence[int], cells: int) -> float:
+        """Return the mean noise variance of one cell of some variables' table, records squared.
+
+        The table is added up from the most accurate measured table that holds the variables. The result is infinite
+        where none does.
+
+        Parameters
+        ----------
+        variables
+            Positions of the variables.
+        cells
+            Number of cells of their table.
+        """
+        measured = zip(self.measured_scopes, self.shapes, self.offsets, strict=False)
+        # a margin of a table adds up the noise of its cells
+        noise = [
+            self.noise_variance[start : start + math.prod(shape)].sum() / cells
+            for scope, shape, start in measured
+            if scope is not None and set(variables) <= set(scope)
+        ]
+        return float(min(noise, default=math.inf))
+
     def gathered(self, cells: FloatArray) -> FloatArray:
         """Return A x, the exact measured numbers of tables x of the model's cliques, shape (size,)."""
         if self.matrix is None:

@@ -59,7 +59,7 @@ class RowStatus(enum.StrEnum):
     PRIOR = "prior"
     """The prior has more influence on the interval than the release."""
     DOUBTFUL = "doubtful"
-    """The approximation behind the interval is poor for this row."""
+    """The fit was cut short, or the interval is known to be too narrow for this row."""
     NOT_TRUSTED = "not trusted"
     """A check of the fit or of this row failed."""
 

@@ -97,8 +97,10 @@ class Result(Card):
             or for each answer of a query. With a list in `given`, the given states are the first levels of the index.
             The status is a `RowStatus`. It is ``"model"`` where a row rests on declared independences, ties or scores
             that no measurement checks; the note names them. All rows about variables that share no clique have it or
-            a worse one. It is ``"prior"`` where the prior decides, and ``"doubtful"`` where the approximation is
-            poor. A variable with the name of a column gets an underscore, so that ``reset_index`` and files keep
+            a worse one, and so have rows of the population where rows of one person count as independent. It is
+            ``"prior"`` where the prior decides, and ``"doubtful"`` where the fit was cut short or its limits are
+            known to be too narrow. A variable with the name of a column gets an underscore, so that ``reset_index``
+            and files keep
             both. In CSV files pandas leaves out the name of an index that is 0, unless ``reset_index`` has made it a
             column.
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from inference.conftest import AWKWARD, noisy_release, specification
 from inference.posterior.drawn import drawn_posterior, release_of
+from scipy.special import expit, logit
 from scipy.stats import norm
 
 import bayesprivmrf as bpm
@@ -242,8 +243,10 @@ def test_a_query_of_scopes_within_and_without_cliques_has_the_derivative_of_its_
     answers = AnswersPerRecord(values=one, rows=rows, single=one)
     errors = standard_errors(mode, answers, (0.0, 2.0))
     half = norm.ppf(0.95) * errors
-    place = np.log(found["upper"] / (2 - found["upper"])) - np.log(one / (2 - one))
-    np.testing.assert_allclose(place, half, rtol=1e-4)
+    on_log_odds = 2 * expit(logit(one / 2) + half)
+    on_answers = one + half * one * (2 - one) / 2
+    reached = np.maximum(on_log_odds, on_answers) - one
+    np.testing.assert_allclose(found["upper"] - one, reached, rtol=1e-4)
 
 
 def test_what_is_too_large_or_not_told_is_refused_with_the_remedy():

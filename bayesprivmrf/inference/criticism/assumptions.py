@@ -13,6 +13,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, combinations
+from typing import Literal
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from bayesprivmrf.model.cliques import consistent_projection, declared_independe
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
+
+type Whose = Literal["population", "records"]
+"""Whose of an interval: probabilities of the population, or counts of this sample."""
 
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
@@ -82,16 +86,49 @@ def model_assumptions(
     return tuple(map(printable, sentences))
 
 
-def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
-    """Return marks for the rows of an interval of variables, given by position and including those conditioned on."""
-    return _scope_marks(evidence, [variables])
+def variable_marks(
+    evidence: Evidence, variables: Sequence[int], *, of: Whose = "population"
+) -> list[Mark]:
+    """Return marks for the rows of an interval.
+
+    Parameters
+    ----------
+    evidence
+        The evidence of the fit.
+    variables
+        Positions of the variables, including those conditioned on.
+    of
+        Whose of the interval.
+    """
+    return [*_scope_marks(evidence, [variables]), *person_marks(evidence.rows_of_one, of)]
+
+
+def person_marks(rows_of_one: int, of: Whose = "population") -> list[Mark]:
+    """Return the mark of rows about records of which one person may have several.
+
+    An interval of the population takes such records for independent draws, which no measurement checks. An interval
+    of the records is about counts of rows, whoever has them, so that its note only says what is counted.
+
+    Parameters
+    ----------
+    rows_of_one
+        Largest number of records that one person contributes.
+    of
+        Whose of the interval.
+    """
+    if rows_of_one <= 1:
+        return []
+    if of == "records":
+        return [Mark(RowStatus.OK, f"counts rows, up to {rows_of_one} of one person")]
+    note = f"up to {rows_of_one} rows of one person count as independent"
+    return [Mark(RowStatus.MODEL, note)]
 
 
 def _scope_marks(evidence: Evidence, scopes: Sequence[Sequence[int]]) -> list[Mark]:
     """Return the marks of rows that depend on the joint distributions of some scopes."""
     model = evidence.specification.believed
-    prior = [scope for scope in scopes if _is_left_to_prior(evidence, scope)]
     beyond = [scope for scope in scopes if not _is_measured(evidence, scope)]
+    prior = [scope for scope in beyond if _is_left_to_prior(evidence, scope)]
     marks = []
     if prior:
         marks.append(Mark(RowStatus.PRIOR, "nothing measured bears on it, so the prior decides"))
@@ -136,38 +173,35 @@ def point_marks(
     """
     if evidence is None:
         return [POINT]
-    cells = np.size(probabilities)
     marks = [POINT, *variable_marks(evidence, variables)]
-    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.offsets, strict=False)
-    # a margin of a table adds up the noise of its cells
-    noise = [
-        evidence.noise_variance[start : start + math.prod(shape)].mean() * math.prod(shape) / cells
-        for scope, shape, start in measured
-        if scope is not None and set(variables) <= set(scope)
-    ]
+    variance = evidence.table_noise(variables, np.size(probabilities))
     records = evidence.total * np.ravel(probabilities)
-    is_hidden = (records > 0) & (records < 2 * math.sqrt(min(noise, default=0.0)))
+    # the variance is infinite where no table holds the variables, and then no row is hidden by its noise
+    noise = math.sqrt(variance) if math.isfinite(variance) else 0.0
+    is_hidden = (records > 0) & (records < 2 * noise)
     return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
 
 
-def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
+def query_marks(evidence: Evidence, bound: BoundQuery, *, of: Whose = "population") -> list[Mark]:
     """Return marks for the rows of an interval of a query's answers."""
     if evidence.queries is None:
         asked = []
     else:
         asked = [each.query for each in evidence.queries]
+    persons = person_marks(evidence.rows_of_one, of)
     if bound.query in asked and evidence.specification.interactions is None:
-        return []
-    return _scope_marks(evidence, bound.positions)
+        return persons
+    return [*_scope_marks(evidence, bound.positions), *persons]
 
 
 def function_marks(evidence: Evidence) -> list[Mark]:
     """Return marks for the rows of any function of the model; which variables it depends on is not known."""
     everything = range(len(evidence.specification.cardinalities))
     is_whole = not _omitted(evidence.specification.believed, everything)
+    persons = person_marks(evidence.rows_of_one)
     if _is_measured(evidence, everything) and is_whole:
-        return []
-    return [Mark(RowStatus.MODEL, "may rest on assumptions of the model")]
+        return persons
+    return [Mark(RowStatus.MODEL, "may rest on assumptions of the model"), *persons]
 
 
 def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[Mark]:
@@ -220,11 +254,12 @@ def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
 def _is_left_to_prior(evidence: Evidence, variables: Sequence[int]) -> bool:
     """Return True if some change of the model's effects moves the table of some variables and no measured number.
 
-    The question is asked of models that were stated apart from the measured tables (`Evidence.is_given`), at a point
-    of general position: there the derivative of the measured numbers by the effects has its largest rank.
+    Such a change is one of an interaction that the model has and no measurement informs, so that the prior alone
+    decides it, whatever estimator holds that prior. The question is asked at a point of general position: there the
+    derivative of the measured numbers by the effects has its largest rank.
     """
-    if not evidence.is_given:
-        return False
+    if evidence.specification.shares_transitions:
+        return False  # its parameters are rows of probabilities, and its tables are pooled over the steps
     found = _unseen_directions(evidence)
     if found is None:
         return False

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from bayesprivmrf.inference.optimize import Optimum, minimize
 from bayesprivmrf.model.tables import FloatArray
+
+# Share of the information of which a prior is a rounding error: a thousand times the precision of doubles, so that
+# directions that the counts say nothing about keep three digits
+_ROUNDED = 1e3 * float(np.finfo(float).eps)
 
 
 class Whitener(Protocol):
@@ -147,6 +151,65 @@ class DenseCurvature:
     def log_determinant(self) -> float:
         """Log determinant of the precision, nats."""
         return float(2 * np.log(np.diag(self._factor)).sum())
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RootCurvature:
+    """The precision by its square root, the rows of J'W^{1/2} and of T^{-1/2}.
+
+    The information of a billion records leaves no digits for the prior in `DenseCurvature`, and along directions that
+    the counts say nothing about only the prior is left. A QR decomposition of the root with pivots has these digits:
+    the columns are taken in the order of what the others leave of them, so that the factor R is graded.
+
+    Parameters
+    ----------
+    root
+        J'W^{1/2}, shape (d, cells).
+    prior
+        Diagonal of T⁻¹, shape (d,), positive.
+    """
+
+    root: FloatArray
+    prior: FloatArray
+
+    @cached_property
+    def _factors(self) -> Any:
+        """Q, R and the order of the columns."""
+        from scipy.linalg import qr
+
+        stacked = np.vstack([self.root.T, np.diag(np.sqrt(self.prior))])
+        return qr(stacked, mode="economic", pivoting=True, check_finite=False)
+
+    @property
+    def hides_prior(self) -> bool:
+        """True if the smallest precision of the prior is a rounding error of the largest information."""
+        most = float(np.square(self.root).sum(axis=1).max(initial=0.0))
+        return most * _ROUNDED > float(self.prior.min(initial=np.inf))
+
+    def mean_variances(self, jacobian: FloatArray) -> FloatArray:
+        """Return the diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
+        from scipy.linalg import solve_triangular
+
+        _, upper, order = self._factors
+        solved = solve_triangular(upper.T, jacobian[order], lower=True, check_finite=False)
+        return np.square(solved).sum(axis=0)
+
+    def step(self, scaled: FloatArray, pull: FloatArray) -> FloatArray:
+        """Return C (J'W^{1/2} s - T^{-1/2} t), the least-squares step, shape (d,).
+
+        Parameters
+        ----------
+        scaled
+            s, residuals over their standard deviations, shape (cells,).
+        pull
+            t, the point over the standard deviations of its prior, shape (d,).
+        """
+        from scipy.linalg import solve_triangular
+
+        orthogonal, upper, order = self._factors
+        found = np.empty(len(self.prior))
+        found[order] = solve_triangular(upper, orthogonal.T @ np.append(scaled, -pull))
+        return found
 
 
 def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:

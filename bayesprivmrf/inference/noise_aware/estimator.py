@@ -20,7 +20,6 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.noise_aware.interval import (
-    LARGEST_ERROR,
     FittedPotentials,
     answers_per_record,
     coordinate_covariance,
@@ -68,9 +67,9 @@ class NoiseAwareSolution(Solution):
     def _limits(self, asked: Asked) -> Limits:
         """Return normal limits from the curvature at the mode (`bayesprivmrf.inference.noise_aware.interval`).
 
-        Rows are doubtful if the standard error of their log-odds is above 0.15, where the normal approximation is
-        poor. Under loopy inference they rest on the model, unless cliques and variables form a forest, where loopy
-        inference is exact.
+        Under loopy inference all rows rest on the model, unless cliques and variables form a forest, where loopy
+        inference is exact. No row is doubtful by itself: by size of the cell and share of the noise,
+        coverage was nowhere below 0.9 (`benchmarks/marks.py`).
         """
         mode = self.mode
         evidence = self.mode.means.evidence
@@ -88,24 +87,19 @@ class NoiseAwareSolution(Solution):
             potentials = evidence.family.potentials(mode.coordinates)
         fit = FittedPotentials(evidence=evidence, potentials=potentials, inference=self.inference)
         if is_of_records and mode.means.is_smaller:
-            *numbers, errors = interval_of_records_beyond(mode, asked, fit)
-            estimates, lower, upper = numbers
-            marks = (*_poor(errors), *asked_marks(evidence, asked))
-            return Limits(estimates, lower, upper, marks)
+            estimates, lower, upper = interval_of_records_beyond(mode, asked, fit)
+            return Limits(estimates, lower, upper, tuple(asked_marks(evidence, asked)))
         answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
         if is_of_records:
-            *numbers, errors = interval_of_records(
-                mode, answers, asked.prob, is_told=not asked.apart, ends=asked.ends
-            )
-            estimates, lower, upper = numbers
+            estimates, lower, upper = interval_of_records(mode, answers, asked)
         else:
             estimates = answers.values
             errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        marks = _poor(errors)
+        marks = asked_marks(evidence, asked)
         if not self._engine().is_exact:
             marks.append(_LOOPY)
-        return Limits(estimates, lower, upper, (*marks, *asked_marks(evidence, asked)))
+        return Limits(estimates, lower, upper, tuple(marks))
 
     def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         if self.inference != "exact":
@@ -127,12 +121,6 @@ class NoiseAwareSolution(Solution):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
-
-
-def _poor(errors: FloatArray) -> list[Mark]:
-    """Return the mark of rows whose standard error of the log-odds is too large for a normal approximation."""
-    is_poor = ~(errors <= LARGEST_ERROR)
-    return [Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", is_poor)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,16 @@ parameter, so the error of a count passes into its parameter as it is.
 The population differs from those N people by sampling:
 :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, where Σ is the covariance of the model's
 statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
-potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
-Given states of other variables, p and the covariance are those of the distribution that is clamped to them, which
-has the same derivative. A query's answer per record, the sum of the query's weights over its scopes' probabilities,
-has the derivative that the sum has; it lies between the least and the greatest answer l and h of one record, in place
-of 0 and 1, and the interval is normal on the scale of :math:`\log \frac{a - l}{h - a}`.
+potentials. Given states of other variables, p and the covariance are those of the distribution that is clamped to
+them, which has the same derivative. A query's answer per record, the sum of the query's weights over its scopes'
+probabilities, has the derivative that the sum has. It lies between the least and the greatest answer of one record,
+which take the place of 0 and 1 below.
+
+On each side the interval has the farther limit of two: that of a normal distribution on the scale of
+:math:`\log \frac{p}{1-p}`, and that of one on the scale of p, cut off at 0 and 1. Noise is as large below a count as
+above it, and the limit of log-odds towards the nearer end would lie too close to the estimate. Where noise is a
+fourth to all of the expected count, up to a fifth of the cells would be below their lower limit
+(`benchmarks/marks.py` measures the coverage).
 
 Loopy inference has beliefs of cliques alone. The variables, and those given, must lie in one clique. With b the
 beliefs of its cells, the probability is :math:`p = \sum_{cell} b / \sum_{given} b`, and its derivative is that of the
@@ -28,10 +33,12 @@ formed; for larger models they count as rounded to whole numbers.
 
 **Answers of the N records themselves** have the first error alone. The estimate β is that of the parameters θ' whose
 mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')`
-where a clique holds the cell's variables: what is unknown of it is what the noise leaves unknown of θ' and N. With
-the derivative r of p by the coordinates and C the covariance of (β, log N) given the noisy counts,
+where a clique holds the cell's variables: what is unknown of it is what the noise leaves unknown of θ' and N. The
+search holds N at the pooled estimate of the release, whose variance :math:`s^2` is known and whose error is
+independent of that of β given N. With the derivative r of p by the coordinates, C the covariance of β given N, and m
+the mean counts,
 
-.. math:: \operatorname{Var} n = N^2 \, (r, p) \, C \, (r, p)' .
+.. math:: \operatorname{Var} n = N^2 r C r' + (p - r C J'W m)^2 s^2 .
 
 A cell whose variables no clique holds together varies around :math:`N p(θ')` besides, for the tables of the cliques
 do not tell it. Under the model the records given those tables have the law of N draws conditional on their statistics
@@ -42,12 +49,15 @@ t, normal where N is large, and of the variance
 
 Where Σ is not formed, for more coordinates than `DENSE_LIMIT`, it is N p (1 - p), which is never too small.
 
-Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
-normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
-record's answer is negative, and on that of the answers else. In a cell that noise hides the upper bound of logarithms
-is beyond all records: it is at most the greatest answer of one record times the upper bound of N, normal on the same
-scale with the standard error of the releases. Bounds are rounded to whole numbers, as the answers are:
-on the first two scales none reaches 0, which many cells have.
+Where N is public an answer lies between N times the least and N times the greatest of one record. As for a
+probability, the interval has the farther limits of the scale of log-odds and of that of the answer. Where N is
+private and no record's answer is negative, it has those of the scale of logarithms and of that of the answer;
+otherwise it is normal on the scale of answers. In a cell that noise hides, the upper limit of logarithms is beyond
+all records. It is therefore at most the estimate and the reach of the noise of the measured numbers that add up to
+the answer. Bounds are rounded to whole numbers, as the answers are.
+
+Where N is so large that a prior is a rounding error of J'WJ, both variances and estimate come from the root of that
+matrix (`RootCurvature`).
 """
 
 from __future__ import annotations
@@ -63,8 +73,12 @@ from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelError, ModelTooLargeError, warn_caller
 from bayesprivmrf.inference.asked import Asked, weights_on_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
-from bayesprivmrf.inference.loglinear_fit.curvature import DenseCurvature, weighted_square
+from bayesprivmrf.inference.limits import Ends, half_width, standard_limits, whole_limits
+from bayesprivmrf.inference.loglinear_fit.curvature import (
+    DenseCurvature,
+    RootCurvature,
+    weighted_square,
+)
 from bayesprivmrf.inference.loglinear_fit.scale_prior import DENSE_LIMIT
 from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.inference.noise_aware.curvature import (
@@ -86,9 +100,6 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, MarginalEngine, clamped
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.domain import given_error
 from bayesprivmrf.model.tables import FloatArray, cells_within, parent
-
-# Standard error of log-odds above which the normal approximation is doubtful
-LARGEST_ERROR = 0.15
 
 # Coordinates up to which a precision is formed for many cells, and products with J that a system takes else
 _FORMED, _PRODUCTS = 4000, 50
@@ -291,7 +302,7 @@ def _on_log_odds(deviations: FloatArray, values: FloatArray, ends: Ends) -> Floa
 def limits_on_log_odds(
     estimates: FloatArray, errors: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
 ) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper limits that are normal on the scale of log-odds between two ends.
+    """Return the farther ones of limits that are normal on the scale of log-odds and on that of the answers.
 
     A standard error s of the log-odds of p is a standard error s p (1 - p) of p, which gives the distances to the
     ends.
@@ -303,11 +314,16 @@ def limits_on_log_odds(
     width = np.where(inside, np.subtract(most, least), 1.0)
     place = np.where(inside, (estimates - least) / width, 0.5)
     errors = np.where(inside, errors, 1.0)
-    lower, upper = (
-        np.where(inside, least + width * expit(logit(place) + reach * errors), estimates)
-        for reach in standard_limits(1 / (errors * (1 - place)), 1 / (errors * place), prob)
+    below, above = standard_limits(1 / (errors * (1 - place)), 1 / (errors * place), prob)
+    deviations = np.maximum(errors * place * (1 - place), np.finfo(float).tiny)
+    lowest = np.maximum(place + below * deviations, 0.0)
+    highest = np.minimum(place + above * deviations, 1.0)
+    lower = np.minimum(expit(logit(place) + below * errors), lowest)
+    upper = np.maximum(expit(logit(place) + above * errors), highest)
+    return (
+        np.where(inside, least + width * lower, estimates),
+        np.where(inside, least + width * upper, estimates),
     )
-    return lower, upper
 
 
 def noise_variances(
@@ -323,28 +339,64 @@ def noise_variances(
         Derivatives by the coordinates, shape (rows, d).
     by_total
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
+
+    Notes
+    -----
+    The search holds N at the pooled estimate of the release, whose error is independent of that of β given N. With N
+    held, β has the covariance C, and moves by :math:`-C J'W m` with log N. A variance is that of β given N, and the
+    square of the answer's whole derivative by log N times the variance of log N. If cells are empty, the pooled N has
+    the noise of all cells, and a larger variance than an N that was fitted with β would have.
     """
-    is_free = mode.means.evidence.total_standard_error > 0
-    size = mode.means.effects.size
-    padded = np.column_stack(
-        [rows, by_total if by_total is not None and is_free else np.zeros(len(rows))]
-    )
-    is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
-    if mode.curvature.formed is not None or not is_wide or not mode.means.tells_all:
+    evidence = mode.means.evidence
+    relative = evidence.total_standard_error / float(np.exp(mode.log_total))
+    if by_total is None:
+        by_total = np.zeros(len(rows))
+    if not _is_least_squares(mode):
+        padded = np.column_stack([rows, by_total * (relative > 0)])
         return np.maximum(np.einsum("ij,ij->i", padded @ _noise_covariance(mode), padded), 0.0)
-    sampled = SampledCurvature(
-        linearized=_linearized(mode), weights=noise_weights(mode), prior=_precision(mode)
-    )
-    # one linear system a row
-    seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
+    held = mode.means.at(mode.point, holds_total=True)
+    size = mode.means.effects.size
+    is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
+    if mode.curvature.formed is not None or not is_wide:
+        curvature = _held_curvature(mode, held)
+        variances = curvature.mean_variances(rows.T)
+        moved = curvature.step(-held.mean * np.sqrt(noise_weights(mode)), np.zeros(size))
+    else:
+        _warn_of_many_systems(mode, len(rows))
+        prior = np.append(mode.prior.precision(mode.log_scales), 1.0)
+        sampled = SampledCurvature(linearized=held, weights=noise_weights(mode), prior=prior)
+        padded = np.column_stack([rows, np.zeros(len(rows))])
+        # one linear system a row
+        variances = np.array([row @ sampled.solve(row) for row in padded])
+        moved = -sampled.solve(held.backward(noise_weights(mode) * held.mean))[:-1]
+    along_total = by_total + rows @ moved
+    return np.maximum(variances, 0.0) + np.square(relative * along_total)
+
+
+def _is_least_squares(mode: Mode) -> bool:
+    """Return True if β given N has the covariance C: free potentials, and no constraint on a formed matrix."""
+    evidence = mode.means.evidence
+    is_exact = evidence.is_exact[evidence.possible]
+    is_constrained = mode.curvature.formed is not None and bool(is_exact.any())
+    return not mode.means.is_smaller and mode.means.tells_all and not is_constrained
+
+
+def _held_curvature(mode: Mode, held: Linearized) -> RootCurvature:
+    """Return the precision J'WJ + T⁻¹ of β with N held."""
+    root = mode.means.jacobian(held)[:-1] * np.sqrt(noise_weights(mode))
+    return RootCurvature(root=root, prior=mode.prior.precision(mode.log_scales))
+
+
+def _warn_of_many_systems(mode: Mode, answers: int) -> None:
+    """Warn with a forecast where so many linear systems by products will take long."""
+    seconds = answers * CONJUGATE_GRADIENTS * product_seconds(mode.means)
     if seconds > PATIENCE:
         warn_caller(
-            f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
+            f"intervals of {answers:,} numbers in a model of this size are forecast to take up to "
             f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables "
             "at a time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
             ForecastWarning,
         )
-    return np.maximum([row @ sampled.solve(row) for row in padded], 0.0)
 
 
 def _noise_covariance(mode: Mode) -> FloatArray:
@@ -459,64 +511,134 @@ def refuse_other_records(mode: Mode) -> None:
 
 
 def interval_of_records(
-    mode: Mode, answers: AnswersPerRecord, prob: float, *, is_told: bool, ends: Ends = (0.0, 1.0)
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
+    mode: Mode, answers: AnswersPerRecord, asked: Asked
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the records' answers, and their lower and upper limits.
 
     Parameters
     ----------
     mode, answers
         Where `noise_aware_mode` ended, and the answers per record, with their derivatives.
-    prob
-        Probability that each interval should hold.
-    is_told
-        Whether the tables of the cliques tell the answers.
-    ends
-        The least and the greatest answer of one record.
+    asked
+        The question.
     """
-    from scipy.special import ndtri
-
     total = float(np.exp(mode.log_total))
-    (least, most) = ends
     variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
-    if not is_told and mode.curvature.formed is None:
-        variances += total * answers.single
-    elif not is_told:  # the variance of one record's answer given the statistics of the model
-        covariance = statistics_covariance(mode)
-        # cells that hardly occur leave Σ singular but for rounding
-        floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
-        inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
-        variances += total * np.maximum(
-            answers.single - inverse.mean_variances(answers.rows.T), 0.0
-        )
+    if asked.apart:
+        variances += _variances_given_statistics(mode, answers)
     deviations = np.sqrt(variances)
-    errors = _on_log_odds(deviations / total, answers.values, ends)
-    relative = mode.means.evidence.total_standard_error / total
-    estimates = total * answers.values
-    if relative == 0:
-        lower, upper = (
-            total * end for end in limits_on_log_odds(answers.values, errors, prob, ends)
-        )
-        return estimates, *whole_limits(estimates, lower, upper), errors
-    # of a private number, limits are normal on the scale of logarithms, or of answers that may be negative
-    z = float(ndtri(0.5 + prob / 2))
+    if mode.means.evidence.total_standard_error == 0:
+        errors = _on_log_odds(deviations / total, answers.values, asked.ends)
+        limits = limits_on_log_odds(answers.values, errors, asked.prob, asked.ends)
+        estimates = total * answers.values
+        lower, upper = (total * end for end in limits)
+    else:
+        means = _refined_means(mode, answers)
+        estimates, lower, upper = _limits_of_private(mode, asked, means, deviations)
+    return estimates, *whole_limits(estimates, lower, upper)
+
+
+def _variances_given_statistics(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
+    """Return the variances of the N records' answers given the statistics of the model, shape (rows,)."""
+    total = float(np.exp(mode.log_total))
+    if mode.curvature.formed is None:
+        return total * answers.single
+    covariance = statistics_covariance(mode)
+    # cells that hardly occur leave Σ singular but for rounding
+    floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
+    inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
+    return total * np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+
+
+def _refined_means(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
+    """Return the records' answers, shape (rows,), records, after one more step of the search where N is very large.
+
+    The search takes its steps from the matrix J'WJ. If N is so large that the prior is a rounding error of this
+    matrix, it ends a few standard deviations of the noise away from its optimum. A least-squares step by the root of
+    the matrix goes there.
+    """
+    total = float(np.exp(mode.log_total))
+    means = total * answers.values
+    if mode.curvature.formed is None or not _is_least_squares(mode):
+        return means
+    held = mode.means.at(mode.point, holds_total=True)
+    curvature = _held_curvature(mode, held)
+    if not curvature.hides_prior:
+        return means
+    residual = mode.likelihood.noisy_counts - held.mean
+    pull = mode.coordinates * np.sqrt(curvature.prior)
+    shift = total * (answers.rows @ curvature.step(residual * np.sqrt(noise_weights(mode)), pull))
+    # an answer above 0 stays there
+    base = np.where(means > 0, means, 1.0)
+    factor = np.exp(np.clip(shift / base, -1.0, 1.0))
+    return np.where(means > 0, means * factor, means + shift)
+
+
+def _limits_of_private(
+    mode: Mode, asked: Asked, estimates: FloatArray, deviations: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return answers of the records and their limits where N is private.
+
+    Limits are normal on the scale of answers, or on that of logarithms too if no record's answer is negative, where
+    the farther ones count. No upper limit is beyond what the noise of the measured numbers leaves possible.
+
+    Parameters
+    ----------
+    mode, asked
+        Where `noise_aware_mode` ended, and the question.
+    estimates, deviations
+        The records' answers and their standard deviations, shape (rows,).
+    """
+    least, most = asked.ends
+    evidence = mode.means.evidence
+    z = float(half_width(np.ones(1), asked.prob)[0])
     deviations = np.maximum(deviations, np.finfo(float).tiny)
     is_positive = (np.asarray(least) >= 0) & (estimates > 0)
     base = np.where(is_positive, estimates, 1.0)
-    to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
-    below, above = standard_limits(to_end, np.full_like(to_end, np.inf), prob)
     with np.errstate(over="ignore"):
-        lower = base * np.exp(below * deviations / base)
-        upper = base * np.exp(above * deviations / base)
-        upper = np.minimum(upper, most * np.exp(mode.log_total + z * relative))
-    lower = np.where(is_positive, lower, estimates + below * deviations)
-    upper = np.where(is_positive, np.maximum(upper, estimates), estimates + above * deviations)
-    return estimates, *whole_limits(estimates, lower, upper), errors
+        to_end = np.where(is_positive & (np.asarray(least) == 0), base / deviations, np.inf)
+        below, above = standard_limits(to_end, np.full_like(to_end, np.inf), asked.prob)
+        lowest = base * np.exp(below * deviations / base)
+        highest = base * np.exp(above * deviations / base)
+    relative = evidence.total_standard_error / np.exp(mode.log_total)
+    highest = np.minimum(highest, most * np.exp(mode.log_total + z * relative))
+    highest = np.minimum(highest, estimates + z * np.sqrt(answer_noise(evidence, asked)))
+    lower = estimates + below * deviations
+    upper = estimates + above * deviations
+    lower = np.where(is_positive, np.minimum(np.maximum(lower, 0.0), lowest), lower)
+    upper = np.where(is_positive, np.maximum(highest, estimates), upper)
+    return estimates, lower, upper
+
+
+def answer_noise(evidence: Evidence, asked: Asked) -> FloatArray | float:
+    """Return the noise variance of the measured numbers that tell each answer; infinite where none does.
+
+    Parameters
+    ----------
+    evidence
+        The evidence of the fit.
+    asked
+        The question.
+
+    Returns
+    -------
+    ndarray or float
+        Records squared, shape (rows,), or one number for all rows.
+    """
+    if asked.bound is None:
+        return evidence.table_noise(asked.variables, len(asked.index))
+    noise = evidence.noise_variance
+    for query, start in zip(evidence.queries or (), evidence.offsets, strict=False):
+        if query.query == asked.bound.query:
+            return noise[start : start + len(query)]
+    if evidence.queries is not None or asked.apart:
+        return np.inf
+    return asked.bound.in_cliques.power(2) @ noise
 
 
 def interval_of_records_beyond(
     mode: Mode, asked: Asked, fit: FittedPotentials
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return what `interval_of_records` does, under a model that omits interactions of measured tables.
 
     Parameters
@@ -551,5 +673,4 @@ def interval_of_records_beyond(
     reach = float(ndtri(0.5 + asked.prob / 2)) * means.evidence.total_standard_error
     ends = (np.multiply(least, total), np.multiply(most, total + reach))
     deviations = np.sqrt(variances)
-    estimates, lower, upper = whole_limits_between(centers, deviations, asked.prob, ends)
-    return estimates, lower, upper, _on_log_odds(deviations / total, estimates / total, asked.ends)
+    return whole_limits_between(centers, deviations, asked.prob, ends)
