@@ -2,8 +2,8 @@
 
 `independence_test` takes a release. Every other function takes a result with intervals, such as that of
 `NoiseAwareMAP` or `LatentCounts`, and returns a frame with the columns of `interval`: ``estimate``, ``lower``,
-``upper``, ``status`` and ``note``. Everything here is computed from what was released, and so costs no privacy budget.
-All quantities describe the population from which the records were drawn.
+``upper``, ``status`` and ``note``. Everything here is computed from what was released, and so costs no privacy
+budget. All quantities describe the population from which the records were drawn.
 """
 
 import lazy_loader

@@ -13,6 +13,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Domain
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.release.base import Provenance
+from bayesprivmrf.release.measurement import Measurement
 
 
 class Sampler(Protocol):
@@ -25,8 +27,10 @@ class Sampler(Protocol):
         ...
 
 
-def replicated_numbers(release: Any, solution: Any, rng: Any) -> dict[str, Any]:
-    """Return the fields of a replicate that differ from those of its release.
+def replicated_numbers(
+    release: Any, solution: Any, rng: Any
+) -> tuple[list[Measurement], Provenance]:
+    """Return the measurements and the provenance of a replicate of a release.
 
     Parameters
     ----------
@@ -62,7 +66,7 @@ def replicated_numbers(release: Any, solution: Any, rng: Any) -> dict[str, Any]:
         for one, bound in zip(release.measurements, release.bound, strict=True)
     ]
     provenance = replace(release.provenance, simulated=True)
-    return {"measurements": measurements, "provenance": provenance}
+    return measurements, provenance
 
 
 def records_of(release: Any) -> int:

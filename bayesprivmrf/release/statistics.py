@@ -344,12 +344,13 @@ class NoisyStatistics(Released):
         """
         from bayesprivmrf.release.replication import replicated_numbers
 
-        fields = replicated_numbers(self, solution, rng)
+        measurements, provenance = replicated_numbers(self, solution, rng)
         return type(self)(
             specification=self.specification,
             guarantee=self.guarantee,
             total=self.total,
-            **fields,
+            measurements=measurements,
+            provenance=provenance,
         )
 
     @cached_property
