@@ -62,8 +62,8 @@ class TestResult:
         The statistic Q.
     p_value
         Share of replicates under the null hypothesis whose statistic is at least as large, the release included.
-    df
-        Degrees of freedom: by how many parameters the hypotheses differ.
+    degrees_of_freedom
+        Number of parameters by which the hypotheses differ, also called `df`.
     expected
         Counts that the null hypothesis expects, with the axes of the test: given variables, a, b.
     mc_error
@@ -80,13 +80,18 @@ class TestResult:
 
     statistic: float
     p_value: float
-    df: int
+    degrees_of_freedom: int
     expected: FloatArray
     mc_error: float
     status: str
     note: str
     method: str
     seed: int | None
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom."""
+        return self.degrees_of_freedom
 
     @property
     def frame(self) -> pd.DataFrame:
@@ -203,7 +208,7 @@ def independence_test(
     return TestResult(
         statistic=statistic,
         p_value=p_value,
-        df=strata * (shape[-2] - 1) * (shape[-1] - 1),
+        degrees_of_freedom=strata * (shape[-2] - 1) * (shape[-1] - 1),
         expected=expected.reshape(shape),
         mc_error=math.sqrt(p_value * (1 - p_value) / draws),
         status=status.value,

@@ -80,9 +80,9 @@ def records_of(release: Any) -> int:
     return round(estimated)
 
 
-def clique_counts(model: ModelSpecification, records: Any) -> FloatArray:
-    """Return the counts of all cliques' cells, shape (cells,), of records in a frame with declared labels."""
-    codes = coded(model.domain, records)
+def clique_counts(model: ModelSpecification, drawn: Any) -> FloatArray:
+    """Return the counts of all cliques' cells, shape (cells,), of a frame of drawn records."""
+    codes = coded(model.domain, drawn)
     parts = [np.zeros(0)]
     for scope, shape in zip(model.scopes, model.shapes, strict=True):
         cells = np.ravel_multi_index(tuple(codes[v] for v in scope), shape)
@@ -90,11 +90,11 @@ def clique_counts(model: ModelSpecification, records: Any) -> FloatArray:
     return np.concatenate(parts)
 
 
-def coded(domain: Domain, records: Any) -> list[np.ndarray]:
-    """Return the codes of the states of each variable, shape (records,) each."""
+def coded(domain: Domain, drawn: Any) -> list[np.ndarray]:
+    """Return the codes of the states of each variable in a frame of drawn records, shape (records,) each."""
     found = []
     for variable, states in zip(domain.variables, domain.states, strict=True):
         code: Mapping[Any, int] = {state: position for position, state in enumerate(states)}
-        column = records[variable].tolist()
+        column = drawn[variable].tolist()
         found.append(np.fromiter((code[label] for label in column), int, len(column)))
     return found
