@@ -1,4 +1,4 @@
-from . import network, queries, readers, sequences
+from . import analysis, network, queries, readers, sequences
 from .citation import citation
 from .evaluation import compare, holdout_log_likelihood, kl_divergence
 from .inference import (
@@ -32,6 +32,7 @@ __all__ = [
     "PrivacyGuarantee",
     "Solution",
     "Status",
+    "analysis",
     "citation",
     "combine_estimates",
     "compare",

@@ -2,6 +2,7 @@ from .cgm import CGM
 from .evidence import Evidence
 from .given_releases import gather
 from .interval_frame import Mark, RowStatus, interval_frame
+from .joint_estimate import JointEstimate, TableFunction
 from .limits import Limits, limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
@@ -15,6 +16,7 @@ from .solution import Solution, Status, uniform_solution
 __all__ = [
     "CGM",
     "Evidence",
+    "JointEstimate",
     "LatentCounts",
     "Limits",
     "Mark",
@@ -25,6 +27,7 @@ __all__ = [
     "RowStatus",
     "Solution",
     "Status",
+    "TableFunction",
     "combine_estimates",
     "gather",
     "interval_frame",

@@ -7,31 +7,51 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.cards import Card, escaped, marked
-from bayesprivmrf.checks import generator, one_of, require_memory, whole_number
+from bayesprivmrf.checks import generator, one_of, require, require_memory, whole_number
 from bayesprivmrf.errors import NoIntervalError
-from bayesprivmrf.inference.asked import Asked, GivenOrEach, Whose, asked_of, conditions_in_turn
+from bayesprivmrf.inference.asked import (
+    Asked,
+    GivenOrEach,
+    Whose,
+    asked_of,
+    conditions_in_turn,
+    coverage,
+)
+from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
 from bayesprivmrf.inference.interval_frame import (
     Mark,
     RowStatus,
     interval_frame,
     joined_frames,
 )
+from bayesprivmrf.inference.joint_estimate import (
+    DrawnTables,
+    HasDraws,
+    JointEstimate,
+    drawn_estimate,
+)
 from bayesprivmrf.inference.limits import Limits
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Condition, Domain, ImpossibleGivenError, Variable
+from bayesprivmrf.model.domain import Condition, Domain, Given, ImpossibleGivenError, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, plain_array
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
+
+# A probability of intervals that a question must have, where none is asked for
+_ANY_PROB = 0.9
+# Arrays of the size of a covariance that are in memory at once
+_COVARIANCES = 6
 
 
 class Result(Card):
@@ -149,6 +169,136 @@ class Result(Card):
             status=limits.status or self.status,
             marks=limits.marks,
             is_simulated=self.is_simulated,
+        )
+
+    def joint_estimate(
+        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
+    ) -> JointEstimate:
+        """Return the joint table of some variables with its uncertainty, for intervals of functions of it.
+
+        `bayesprivmrf.analysis` has the usual functions: odds ratios, standardized risks, regressions.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables, each once.
+        given
+            A state or a set of states of each of some other variables, as `interval` takes them.
+
+        Returns
+        -------
+        JointEstimate
+            Its method `interval` takes any function of the table.
+
+        Raises
+        ------
+        NoIntervalError
+            The estimate has no measure of its error.
+        ModelError
+            A variable is unknown or repeated, or the given states cannot occur.
+        ModelTooLargeError
+            The covariance of the table's cells does not fit into memory.
+
+        Examples
+        --------
+        >>> solution.joint_estimate(["smokes", "ill"]).shape  # doctest: +SKIP
+        (2, 2)
+        """
+        remedy = "to take states in turn, add their variables to the table"
+        require(
+            given is None or isinstance(given, Mapping),
+            "given",
+            "map variables to states",
+            given,
+            remedy,
+        )
+        (asked,) = asked_of(self.specification, variables, _ANY_PROB, given=given).each
+        cells = math.prod(self.specification.cardinalities[v] for v in asked.variables)
+        require_memory(
+            f"covariances of {cells:,} cells",
+            _COVARIANCES * 8.0 * cells**2,
+            "ask for fewer variables at a time, or condition on states of some of them with `given`",
+            DEFAULT_MEMORY_LIMIT,
+        )
+        if isinstance(self, HasDraws):
+            return drawn_estimate(self, asked)
+        return self._joint_estimate(asked)
+
+    def _joint_estimate(self, asked: Asked) -> JointEstimate:
+        """Return the joint table of one question with its uncertainty.
+
+        Raises
+        ------
+        NoIntervalError
+            The estimate has no measure of its error; the message names results that have one.
+        """
+        self._limits(asked)  # raises, if it has no measure of its error
+        raise NoIntervalError(
+            f"an estimate by {self._source_of_estimate} has intervals of probabilities alone, because the errors of "
+            "different cells are not known together; fit its measurements by NoiseAwareMAP()."
+        )
+
+    def effects(self, prob: float = 0.9, *, coding: EffectCoding = "zero-sum") -> pd.DataFrame:
+        """Return the main effects and interactions of the log-linear model with intervals.
+
+        Parameters
+        ----------
+        prob
+            Probability of each interval, between 0 and 1.
+        coding
+            ``"zero-sum"``: the entries of each effect sum to zero over the states of each variable. ``"reference"``:
+            differences from the first state of each variable, at the first states of all others. For two variables
+            of two states that share no larger clique, the reference interaction is the log odds ratio, and the
+            zero-sum interaction a quarter of it (`bayesprivmrf.inference.effect_table`).
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``, in nats. The index has the effect, such
+            as ``"smokes:ill"``, and its states. Effects of variables in a clique with structural zeros are NaN.
+
+        Raises
+        ------
+        NoIntervalError
+            The estimate has no measure of its error, or is of a chain with one transition matrix.
+        ModelTooLargeError
+            The model has too many coordinates for the covariance of an estimate; draws have no such limit.
+
+        Examples
+        --------
+        >>> solution.effects(coding="reference")  # doctest: +SKIP
+        """
+        one_of("coding", coding, ("zero-sum", "reference"))
+        prob = coverage(prob)
+        if isinstance(self, HasDraws):
+            draws = self._draws
+            evidence = draws.evidence
+            table = EffectTable.of(evidence.family.effects.full, self.specification, coding)
+            beta = np.nan_to_num(draws.finished.effects)
+            drawn = DrawnTables(draws=beta, log_prior=draws.log_prior(beta.shape[1]))
+            limits = table.limits_of_draws(drawn, evidence, prob)
+        else:
+            table, limits = self._effect_limits(prob, coding)
+        return interval_frame(
+            limits.estimates,
+            limits.lower,
+            limits.upper,
+            table.index,
+            status=limits.status or self.status,
+            marks=limits.marks,
+            is_simulated=self.is_simulated,
+        )
+
+    def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
+        """Return the effects of the model with their limits.
+
+        Raises
+        ------
+        NoIntervalError
+            The effects have no measure of their error; the message names results that have one.
+        """
+        raise NoIntervalError(
+            f"an estimate by {self._source_of_estimate} has no intervals of effects; {self._remedy_without_interval}."
         )
 
     def _limits(self, asked: Asked) -> Limits:

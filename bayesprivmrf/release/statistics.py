@@ -312,6 +312,52 @@ class NoisyStatistics(Released):
         refuse_copies(told_by(release.bound, release.measurements))
         return release
 
+    def replicate(self, solution: Any, *, rng: int | np.random.Generator) -> NoisyStatistics:
+        """Return a simulated release: new records from a fit, measured and perturbed as these were.
+
+        A replicate repeats the sampling and the perturbation. Fits of many replicates show how an estimate would vary
+        if the fit were true, as in a parametric bootstrap.
+
+        Parameters
+        ----------
+        solution
+            The distribution of the new records: a fit of this release, under its model or another one.
+        rng
+            Seed or generator. Equal seeds give equal replicates.
+
+        Returns
+        -------
+        NoisyStatistics
+            Same model, queries, noise and guarantee, other numbers. It is marked as simulated. It has as many records
+            as are public, or as this release estimates.
+
+        Raises
+        ------
+        ArgumentError
+            `solution` cannot be sampled, or a person may have several rows in this release.
+        ModelError
+            The solution has other variables or states, or the number of records is not known.
+
+        Examples
+        --------
+        >>> import bayesprivmrf as bpm
+        >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+        >>> release = bpm.NoisyStatistics.from_tables(
+        ...     network, {"ill": [81, 19]}, noise=bpm.noise.DiscreteLaplace(2.0), total=100
+        ... )  # doctest: +SKIP
+        >>> release.replicate(bpm.NoiseAwareMAP().fit(release), rng=1)  # doctest: +SKIP
+        """
+        from bayesprivmrf.release.replication import replicated_numbers
+
+        measurements, provenance = replicated_numbers(self, solution, rng)
+        return type(self)(
+            specification=self.specification,
+            guarantee=self.guarantee,
+            total=self.total,
+            measurements=measurements,
+            provenance=provenance,
+        )
+
     @cached_property
     def tables(self) -> CliqueTables:
         """Noisy counts y as the tables of the cliques; a ModelError if `has_tables` is False."""

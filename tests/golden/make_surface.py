@@ -33,6 +33,7 @@ from benchmarks.house import names_beside, names_listed  # noqa: E402
 
 PACKAGES = (
     "bayesprivmrf",
+    "bayesprivmrf.analysis",
     "bayesprivmrf.audit",
     "bayesprivmrf.citation",
     "bayesprivmrf.cli",

@@ -13,15 +13,19 @@ from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whol
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
+from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.joint_estimate import JointEstimate, joint_estimate, normal_table
 from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.noise_aware.interval import (
     FittedPotentials,
+    answers_covariances,
     answers_per_record,
+    contrast_covariances,
     coordinate_covariance,
     interval_of_records,
     interval_of_records_beyond,
@@ -82,10 +86,7 @@ class NoiseAwareSolution(Solution):
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
         asked = asked.on(evidence.specification)
-        potentials = self.potentials.flat
-        if mode.means.is_smaller:
-            potentials = evidence.family.potentials(mode.coordinates)
-        fit = FittedPotentials(evidence=evidence, potentials=potentials, inference=self.inference)
+        fit = self._fit
         if is_of_records and mode.means.is_smaller:
             estimates, lower, upper = interval_of_records_beyond(mode, asked, fit)
             return Limits(estimates, lower, upper, tuple(asked_marks(evidence, asked)))
@@ -100,6 +101,42 @@ class NoiseAwareSolution(Solution):
         if not self._engine().is_exact:
             marks.append(_LOOPY)
         return Limits(estimates, lower, upper, tuple(marks))
+
+    @property
+    def _fit(self) -> FittedPotentials:
+        """The potentials, on the tables of the evidence."""
+        mode = self.mode
+        evidence = self.mode.means.evidence
+        potentials = self.potentials.flat
+        if mode.means.is_smaller:
+            potentials = evidence.family.potentials(mode.coordinates)
+        return FittedPotentials(evidence=evidence, potentials=potentials, inference=self.inference)
+
+    def _joint_estimate(self, asked: Asked) -> JointEstimate:
+        """Return a joint table with the covariance that the curvature at the mode gives it."""
+        mode = self.mode
+        evidence = self.mode.means.evidence
+        asked = asked.on(evidence.specification)
+        answers = answers_per_record(asked, self._fit, mode.means.effects.pull_back)
+        shape = [asked.model.cardinalities[v] for v in asked.variables]
+        uncertainty = normal_table(answers.values, shape, answers_covariances(mode, answers))
+        if self._engine().is_exact:
+            marks = []
+        else:
+            marks = [_LOOPY]
+        return joint_estimate(asked, evidence, uncertainty, self.status, marks)
+
+    def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
+        """Return the effects with normal limits from the curvature at the mode."""
+        mode = self.mode
+        evidence = mode.means.evidence
+        effects = evidence.family.effects
+        table = EffectTable.of(effects, self.specification, coding)
+        covariances = contrast_covariances(mode, table.matrix)
+        limits = table.limits_of_normal(mode.coordinates, covariances, evidence, prob)
+        if not self._engine().is_exact:
+            limits = limits._replace(marks=(*limits.marks, _LOOPY))
+        return table, limits
 
     def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         if self.inference != "exact":

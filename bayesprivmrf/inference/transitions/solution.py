@@ -15,8 +15,18 @@ from bayesprivmrf.checks import require
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.joint_estimate import (
+    Covariances,
+    JointEstimate,
+    joint_estimate,
+    normal_table,
+)
 from bayesprivmrf.inference.limits import ChainFunction, Limits, cut_limits, half_width
-from bayesprivmrf.inference.noise_aware.interval import FittedPotentials, answers_per_record
+from bayesprivmrf.inference.noise_aware.interval import (
+    AnswersPerRecord,
+    FittedPotentials,
+    answers_per_record,
+)
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.model.tables import FloatArray
@@ -92,12 +102,7 @@ class TransitionSolution(Solution):
         remedy = "LatentCounts().fit(release) has intervals of='records', for the tables of the people themselves"
         require(asked.of == "population", "of", "be 'population' here", asked.of, remedy)
         mode = self.mode
-        # estimates, and their derivatives by the contrasts c of π and P
-        derivatives = mode.rows.derivatives(mode.coordinates, linear=True)
-        fit = FittedPotentials(
-            evidence=self._evidence, potentials=self.potentials.flat, inference="exact"
-        )
-        answers = answers_per_record(asked, fit, derivatives.T.dot)
+        answers = self._answers(asked)
         estimates = answers.values
         rows = answers.rows
         errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, mode.covariance, rows), 0.0))
@@ -107,6 +112,23 @@ class TransitionSolution(Solution):
         note = "the interval is cut at an end"
         marks = (Mark(RowStatus.DOUBTFUL, note, is_cut), *asked_marks(self._evidence, asked))
         return Limits(estimates, lower, upper, marks)
+
+    def _answers(self, asked: Asked) -> AnswersPerRecord:
+        """Return the answers per record, with their derivatives by the contrasts c of π and P."""
+        mode = self.mode
+        derivatives = mode.rows.derivatives(mode.coordinates, linear=True)
+        fit = FittedPotentials(
+            evidence=self._evidence, potentials=self.potentials.flat, inference="exact"
+        )
+        return answers_per_record(asked, fit, derivatives.T.dot)
+
+    def _joint_estimate(self, asked: Asked) -> JointEstimate:
+        """Return a joint table with the covariance of π and P."""
+        answers = self._answers(asked)
+        covariance = answers.rows @ self.mode.covariance @ answers.rows.T
+        shape = [asked.model.cardinalities[v] for v in asked.variables]
+        uncertainty = normal_table(answers.values, shape, Covariances(whole=covariance))
+        return joint_estimate(asked, self._evidence, uncertainty, self.status)
 
     def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         mode = self.mode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,6 +14,8 @@ from bayesprivmrf.cards import marked
 from bayesprivmrf.checks import generator
 from bayesprivmrf.errors import NoIntervalError
 from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
+from bayesprivmrf.inference.joint_estimate import JointEstimate
 from bayesprivmrf.inference.limits import Limits
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.result import Result
@@ -277,6 +279,25 @@ class LearnedNetwork(Released, Result, LearnedParameters):
             if self._refitted is None:
                 raise
             return self._refitted._limits(asked)._replace(status=self._refitted.status)
+
+    def _joint_estimate(self, asked: Asked) -> JointEstimate:
+        """Return a joint table of the noise-aware fit of the measured tables, with all remarks on its intervals."""
+        remarks = self._limits(asked).marks
+        if self._refitted is None:
+            return self.solution._joint_estimate(asked)
+        found = self._refitted._joint_estimate(asked)
+        # a remark on some cells concerns every function of the table
+        whole = [
+            replace(mark, rows=None) for mark in remarks if mark.rows is None or np.any(mark.rows)
+        ]
+        return replace(found, marks=(*whole, *found.marks))
+
+    def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
+        """Return the effects of the noise-aware fit of the measured tables, if they hold every clique."""
+        if self._refitted is None:
+            return super()._effect_limits(prob, coding)
+        table, limits = self._refitted._effect_limits(prob, coding)
+        return table, limits._replace(status=self._refitted.status)
 
     @cached_property
     def _refitted(self) -> Solution | None:

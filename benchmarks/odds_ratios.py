@@ -1,0 +1,146 @@
+"""Coverage of 90 % intervals of odds ratios and standardized risk differences, from the noise-aware mode.
+
+Truths are drawn afresh in each replication: tables of two, three or four variables whose conditional log odds ratios
+are normal with a standard deviation of 0.7, which is not the prior of the fit. One table of all variables is
+released with Laplace noise. A row for each setting and status: the number of intervals, the share that holds the
+truth, and the median width on the scale of logarithms (or of probabilities). The median ratio of the widths to those
+of the usual interval of the exact counts goes to standard error.
+
+    OMP_NUM_THREADS=1 uv run python benchmarks/odds_ratios.py --replications 100 --seed 1
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import sys
+import warnings
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+import bayesprivmrf as bpm
+from bayesprivmrf import analysis
+from bayesprivmrf.noise import DiscreteLaplace
+from bayesprivmrf.release import NoisyStatistics
+
+SHAPES = {2: (2, 3), 3: (2, 2, 3), 4: (2, 2, 2, 3)}
+RECORDS = (500, 5_000, 100_000)
+EPSILONS = (0.1, 1.0, 10.0)
+SPREAD = 0.7  # of conditional log odds ratios
+PROB = 0.9
+
+
+def truth(rng, shape):
+    """A joint table with main effects, and interactions of all pairs, normal in the log odds ratios."""
+    logs = np.zeros(shape)
+    for axis, states in enumerate(shape):
+        own = np.append(0.0, rng.normal(0, 0.5, states - 1))
+        logs += own.reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    for one in range(len(shape)):
+        for other in range(one + 1, len(shape)):
+            table = np.zeros((shape[one], shape[other]))
+            table[1:, 1:] = rng.normal(0, SPREAD, (shape[one] - 1, shape[other] - 1))
+            sides = [shape[a] if a in (one, other) else 1 for a in range(len(shape))]
+            logs += table.reshape(sides)
+    weights = np.exp(logs)
+    return weights / weights.sum()
+
+
+def reference_log_ratios(table):
+    """Log odds ratios of the first and the last variable against their first states, within states of the others."""
+    blocks = np.log(np.moveaxis(table, 0, -2).reshape(-1, table.shape[0], table.shape[-1]))
+    return blocks[:, 1:, 1:] + blocks[:, :1, :1] - blocks[:, 1:, :1] - blocks[:, :1, 1:]
+
+
+def standardized(table):
+    """Standardized risk differences of the last variable between the states of the first."""
+    blocks = np.moveaxis(table, 0, -2).reshape(-1, table.shape[0], table.shape[-1])
+    risks = blocks / blocks.sum(axis=-1, keepdims=True)
+    total = (risks * blocks.sum(axis=(1, 2))[:, None, None]).sum(axis=0)
+    return total[1:] - total[:1]
+
+
+def usual_widths(counts):
+    """Widths of Woolf's intervals of the exact counts, on the log scale, with half a record added to each cell."""
+    blocks = np.moveaxis(counts + 0.5, 0, -2).reshape(-1, counts.shape[0], counts.shape[-1])
+    inverse = 1 / blocks
+    variance = inverse[:, 1:, 1:] + inverse[:, :1, :1] + inverse[:, 1:, :1] + inverse[:, :1, 1:]
+    return 2 * norm.ppf(0.5 + PROB / 2) * np.sqrt(variance)
+
+
+def replication(rng, ways, records, epsilon):
+    """Rows of one simulated release."""
+    shape = SHAPES[ways]
+    names = [f"v{axis}" for axis in range(ways)]
+    network = bpm.declare(
+        {name: list(range(states)) for name, states in zip(names, shape, strict=True)}, [names]
+    )
+    table = truth(rng, shape)
+    counts = rng.multinomial(records, table.ravel()).reshape(shape)
+    noise = DiscreteLaplace(2 / epsilon)  # one record that is replaced moves two counts
+    noisy = counts + noise.draw(shape, rng)
+    release = NoisyStatistics.from_tables(
+        network, {tuple(names): noisy}, noise=noise, total=records
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    others = names[1:-1] or None
+    ratios = analysis.odds_ratios(
+        solution, names[0], names[-1], kind="reference", given=others, prob=PROB
+    )
+    found = ratios.assign(
+        truth=np.exp(reference_log_ratios(table)).ravel(),
+        width=np.log(ratios["upper"] / ratios["lower"]),
+        usual=usual_widths(counts).ravel(),
+        expected=records * table.min(),
+        quantity="odds ratio",
+    )
+    rows = [found.reset_index(drop=True)]
+    if others:
+        frame = analysis.standardize(solution, names[-1], on=names[0], over=others, prob=PROB)
+        frame = frame.loc["difference"]
+        frame = frame.assign(
+            truth=standardized(table).ravel(),
+            width=frame["upper"] - frame["lower"],
+            expected=records * table.min(),
+            quantity="standardized difference",
+        )
+        rows.append(frame.reset_index(drop=True))
+    return pd.concat(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--replications", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--raw", help="a CSV file for every interval")
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    parts = []
+    for ways, records, epsilon in product(SHAPES, RECORDS, EPSILONS):
+        for index in range(arguments.replications):
+            seed = [arguments.seed, ways, records, int(10 * epsilon), index]
+            rows = replication(np.random.default_rng(seed), ways, records, epsilon)
+            parts.append(rows.assign(ways=ways, records=records, epsilon=epsilon))
+        if arguments.raw:  # what is done is kept, if the run is stopped
+            pd.concat(parts, ignore_index=True).to_csv(arguments.raw, index=False)
+    every = pd.concat(parts, ignore_index=True)
+    every["holds"] = (every["lower"] <= every["truth"]) & (every["truth"] <= every["upper"])
+    by = ["quantity", "records", "epsilon", "status"]
+    summary = every.groupby(by).agg(
+        intervals=("holds", "size"), coverage=("holds", "mean"), width=("width", "median")
+    )
+    print(summary.reset_index().round(4).to_csv(index=False), end="")
+    ratios = every[every["quantity"] == "odds ratio"]
+    for epsilon, own in ratios.groupby("epsilon"):
+        wider = (own["width"] / own["usual"]).median()
+        print(f"# epsilon {epsilon}: median width over the usual one {wider:.3f}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

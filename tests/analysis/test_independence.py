@@ -1,0 +1,157 @@
+"""The test of independence counts the noise in, and refuses what it cannot judge."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binom, chi2, chi2_contingency
+
+import bayesprivmrf as bpm
+from bayesprivmrf import analysis
+from bayesprivmrf.analysis.independence import distances, independent_means
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.noise import DiscreteLaplace
+
+STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
+INDEPENDENT = np.einsum(
+    "k,ki,kj->kij",
+    [0.3, 0.4, 0.3],
+    [[0.7, 0.3], [0.5, 0.5], [0.4, 0.6]],
+    [[0.9, 0.1], [0.7, 0.3], [0.5, 0.5]],
+)
+DEPENDENT = INDEPENDENT + 0.015 * np.array([[1, -1], [-1, 1]])
+RECORDS = 4000
+
+
+def release_of(shares, scale=5.0, total=RECORDS, seed=0, cliques=None):
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(RECORDS, shares.ravel()).reshape(shares.shape)
+    noise = DiscreteLaplace(scale)
+    noisy = counts + noise.draw(counts.shape, rng)
+    network = bpm.declare(states=STATES, cliques=cliques or [tuple(STATES)])
+    return bpm.NoisyStatistics.from_tables(
+        network, {tuple(STATES): noisy}, noise=noise, total=total
+    )
+
+
+def test_dependence_is_found_and_conditional_independence_is_not():
+    found = analysis.independence_test(
+        release_of(DEPENDENT), "smokes", "ill", given=["age"], draws=199, rng=1
+    )
+    assert found.p_value == pytest.approx(1 / 200)
+    assert found.df == 3
+    assert found.expected.shape == (3, 2, 2)
+    assert found.expected.sum() == pytest.approx(RECORDS)
+    release = release_of(INDEPENDENT)
+    given = analysis.independence_test(release, "smokes", "ill", given=["age"], draws=199, rng=1)
+    assert given.p_value > 0.05
+    # smoking and illness both rise with age, so that they depend on each other without it
+    alone = analysis.independence_test(release, "smokes", "ill", draws=199, rng=1)
+    assert alone.p_value == pytest.approx(1 / 200)
+    assert alone.df == 1
+
+
+def test_without_noise_the_statistic_is_that_of_pearson():
+    counts = np.array([[[320, 180], [210, 290]]])
+    own = distances(counts[np.newaxis], np.zeros((1, 2, 2)), 1000)[0]
+    expected = chi2_contingency(counts[0], correction=False).statistic
+    assert own == pytest.approx(expected, rel=1e-3)
+    means = independent_means(counts, 1000)[0]
+    assert means == pytest.approx(np.outer([500, 500], [530, 470]) / 1000)
+
+
+def test_the_statistic_is_about_chi_square_under_the_null():
+    rng = np.random.default_rng(3)
+    size = 4000
+    counts = rng.multinomial(RECORDS, INDEPENDENT.ravel(), size=size).reshape(size, 3, 2, 2)
+    noise = DiscreteLaplace(5.0)
+    noisy = counts + noise.draw(counts.shape, rng)
+    rejected = distances(noisy, np.full((3, 2, 2), noise.variance), RECORDS) > chi2.ppf(0.95, 3)
+    # level 1e-4 for a size within 0.04 and 0.06
+    assert binom.ppf(5e-5, size, 0.04) <= rejected.sum() <= binom.isf(5e-5, size, 0.06)
+
+
+def test_a_private_total_is_that_of_the_table():
+    release = release_of(INDEPENDENT, total=None)
+    found = analysis.independence_test(release, "smokes", "ill", given=["age"], draws=199, rng=1)
+    assert found.expected.sum() == pytest.approx(release.flat.sum(), abs=1)
+
+
+def test_order_of_the_variables_only_moves_the_axes():
+    release = release_of(DEPENDENT)
+    one = analysis.independence_test(release, "age", "ill", draws=99, rng=1)
+    other = analysis.independence_test(release, "ill", "age", draws=99, rng=1)
+    assert one.statistic == pytest.approx(other.statistic)
+    assert one.expected == pytest.approx(other.expected.T)
+
+
+def test_the_more_accurate_table_is_read():
+    table = DEPENDENT.sum(axis=0) * RECORDS
+    network = bpm.declare(states=STATES, cliques=[tuple(STATES)])
+    release = bpm.NoisyStatistics.from_tables(
+        network,
+        {tuple(STATES): np.rint(DEPENDENT * RECORDS), ("ill", "smokes"): np.rint(table.T)},
+        noise={tuple(STATES): DiscreteLaplace(200.0), ("ill", "smokes"): DiscreteLaplace(1.0)},
+        total=RECORDS,
+    )
+    found = analysis.independence_test(release, "smokes", "ill", draws=199, rng=1)
+    expected = distances(np.rint(table)[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
+    assert found.statistic == pytest.approx(expected[0], rel=0.01)
+    assert found.p_value == pytest.approx(1 / 200)
+
+
+def test_a_seed_repeats_the_result_and_is_stored():
+    release = release_of(INDEPENDENT)
+    drawn = analysis.independence_test(release, "smokes", "ill", draws=99)
+    again = analysis.independence_test(release, "smokes", "ill", draws=99, rng=drawn.seed)
+    assert drawn.p_value == again.p_value
+    frame = drawn.frame
+    assert list(frame) == ["statistic", "df", "p_value", "mc_error", "status", "note", "method"]
+    assert len(frame) == 1
+
+
+def test_noise_beyond_the_counts_is_said():
+    hidden = release_of(INDEPENDENT, scale=2000.0)
+    found = analysis.independence_test(hidden, "smokes", "ill", given=["age"], draws=99, rng=1)
+    assert found.status == "doubtful"
+    assert "noise" in found.note
+
+
+def test_chosen_tables_are_refused():
+    from bayesprivmrf.mechanisms import SelectMeasure
+
+    rng = np.random.default_rng(0)
+    a = rng.integers(0, 2, 2000)
+    data = pd.DataFrame({"a": a, "b": np.where(rng.random(2000) < 0.8, a, 1 - a)})
+    network = bpm.declare(states={name: [0, 1] for name in "ab"})
+    learned = SelectMeasure(rho=1.0).release(network, data, rng=1)
+    with pytest.raises(ArgumentError, match="release the table afresh"):
+        analysis.independence_test(learned.statistics, "a", "b")
+
+
+def test_odd_questions_are_refused():
+    release = release_of(INDEPENDENT)
+    with pytest.raises(ModelError, match="not declared"):
+        analysis.independence_test(release, "smoke", "ill")
+    with pytest.raises(ModelError):
+        analysis.independence_test(release, "ill", "ill")
+    with pytest.raises(ArgumentError, match="given"):
+        analysis.independence_test(release, "smokes", "ill", given="age")
+    with pytest.raises(ArgumentError, match="draws"):
+        analysis.independence_test(release, "smokes", "ill", draws=10)
+    with pytest.raises(ArgumentError, match="release"):
+        analysis.independence_test(bpm.NoiseAwareMAP().fit(release), "smokes", "ill")
+    apart = bpm.NoisyStatistics.from_tables(
+        bpm.declare(states=STATES, cliques=[("age",), ("smokes",), ("ill",)]),
+        {"age": [1200, 1600, 1200], "smokes": [2000, 2000], "ill": [2800, 1200]},
+        noise=DiscreteLaplace(2.0),
+        total=RECORDS,
+    )
+    with pytest.raises(ModelError, match="release the joint table"):
+        analysis.independence_test(apart, "smokes", "ill")
+    nobody = bpm.NoisyStatistics.from_tables(
+        bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")]),
+        {("a", "b"): [[-5, -3], [-2, 1]]},
+        noise=DiscreteLaplace(20.0),
+    )
+    with pytest.raises(ArgumentError, match="cannot be simulated"):
+        analysis.independence_test(nobody, "a", "b")
