@@ -535,9 +535,11 @@ class Suppressed(PublishedRule):
         """
         from bayesprivmrf.noise.continuous import NoNoise
 
-        hidden = Suppressed(self.low, self.below)
+        published = np.asarray(published, dtype=float)
+        # a number that the rule cannot show keeps the rule, so that the check of a measurement refuses it
+        is_shown = (published >= 0) & ~self._is_hidden(published)
         exact = NoNoise()
-        return [hidden if one == HIDDEN else exact for one in np.asarray(published)]
+        return [exact if shown else self for shown in is_shown]
 
     def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
         """Return 0 where the number is published for the count, and minus infinity elsewhere."""

@@ -340,6 +340,13 @@ def test_a_number_that_its_rule_cannot_give_is_refused(rule, number):
         bpm.Measurement(q.table("a"), np.array([number, number]), rule)
 
 
+@pytest.mark.parametrize("number", [3, -2])
+def test_a_cell_that_suppression_cannot_show_is_refused(number):
+    tables = {("a", "b"): [[12, -1], [0, number]]}
+    with pytest.raises(ModelError, match="no count allows"):
+        bpm.NoisyStatistics.from_tables(PAIR, tables, noise=Suppressed(1, 5))
+
+
 def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
     network = bpm.declare(states={"a": [0, 1, 2]}, cliques=[("a",)])
     counts = np.array([14, 3, 61])
