@@ -17,7 +17,7 @@ from scipy import stats
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import (
     CellKey,
@@ -345,6 +345,13 @@ def test_a_cell_that_suppression_cannot_show_is_refused(number):
     tables = {("a", "b"): [[12, -1], [0, number]]}
     with pytest.raises(ModelError, match="no count allows"):
         bpm.NoisyStatistics.from_tables(PAIR, tables, noise=Suppressed(1, 5))
+
+
+def test_a_range_that_is_too_long_for_a_table_is_refused():
+    with pytest.raises(
+        ModelTooLargeError, match=r"'coarsened' must cover at most 4,194,304 counts"
+    ):
+        Coarsened([(1000, 10**9)]).table(1000)
 
 
 def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
