@@ -344,14 +344,23 @@ class RandomRounding(PublishedRule):
         return np.asarray(published, dtype=float) + 0.0
 
     def squared_error(self, means: FloatArray) -> FloatArray:
-        """Return the mean square of the error for a Poisson count with each mean, records squared."""
-        own = self._bases(np.rint(means))
+        """Return the mean square of the error for a Poisson count with each mean, records squared.
+
+        With graduated rounding and means above 60, the remainder and the base of a count are taken as independent.
+        """
+        # counts near a change of base have one of two bases, whose variances differ up to a hundredfold
         found = np.zeros(means.shape)
-        for base in np.unique(own):
+        below = np.zeros(means.shape)
+        for end, base in self._grades:
             remainders = np.arange(base)
-            variances = remainders * (base - remainders)
-            is_own = own == base
-            found[is_own] = _averaged_over_residues(means[is_own], variances)
+            variances = _averaged_over_residues(means, remainders * (base - remainders))
+            up_to = poisson.cdf(end, means)
+            found += (up_to - below) * variances
+            below = up_to
+        if self.kind == "unbiased":
+            return found
+        is_small = means <= _MOST_AVERAGED
+        found[is_small] = _averaged_over_counts(means[is_small], self.variance_given)
         return found
 
     def log_moment(self, rates: ArrayLike) -> np.ndarray:
