@@ -352,7 +352,7 @@ class RandomRounding(PublishedRule):
         found = np.zeros(means.shape)
         below = np.zeros(means.shape)
         for end, base in self._grades:
-            remainders = np.arange(base)
+            remainders = np.arange(base, dtype=float)
             variances = _averaged_over_residues(means, remainders * (base - remainders))
             up_to = poisson.cdf(end, means)
             found += (up_to - below) * variances
@@ -788,9 +788,9 @@ def _checked_text(text: str) -> str:
         rows = json.loads(text)
         changes = np.array(rows["changes"], dtype=float)
         chances = np.array(rows["chances"], dtype=float)
-        is_right = changes.ndim == 1 and chances.shape == (len(chances), len(changes))
     except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
-        is_right = False
+        changes, chances = np.zeros(0), np.zeros(())
+    is_right = changes.ndim == 1 and chances.shape[1:] == changes.shape
     require(is_right, "ptable", "be a DataFrame, or a text that CellKey stored", "another text")
     counts = np.repeat(np.arange(len(chances)), len(changes))
     return _stored(counts, np.tile(changes, len(chances)), chances.ravel())
