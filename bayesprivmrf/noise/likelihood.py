@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import instance_of, require
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds, is_redefined
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import NORMAL, Kernel
@@ -54,6 +54,8 @@ _MARGIN = 20
 # Slope at the end of the allowed counts, and least height of a gap between them, nats: so unlikely that no chain
 # goes there, and finite, so that a chain that starts elsewhere is led back
 _STEEP = 1e3
+# Most counts of a table: 32 MiB for each number that is published under a rule
+_LONGEST_TABLE = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -284,6 +286,13 @@ class Likelihood(ABC):
         The table covers the allowed counts within 12 standard deviations of the estimated count, which is where the
         number is likely. Outside, the log probability continues with the slope at the end. Below the smallest allowed
         count and above the largest one, it falls by 1,000 nats for each record.
+
+        Raises
+        ------
+        ModelTooLargeError
+            The table would have more than 4,194,304 counts.
+        ModelError
+            `log_probability` is not finite at any of the counts, or is NaN.
         """
         (lowest,), (highest,) = self.allowed(np.array([published]))
         (center,) = np.clip(self.estimate(np.array([published])), lowest, highest)
@@ -291,6 +300,11 @@ class Likelihood(ABC):
         reach = math.ceil(_REACH * width) + _MARGIN
         first = math.ceil(max(lowest, center - reach))
         last = math.floor(min(highest, center + reach))
+        must = f"cover at most {_LONGEST_TABLE:,} counts in an estimate by whole records"
+        what = f"a number under the rule {self.name!r}"
+        remedy = "use NoiseAwareMAP, or state a narrower range"
+        is_short = last - first < _LONGEST_TABLE
+        require(is_short, what, must, "more", remedy, error=ModelTooLargeError)
         counts = np.arange(first, last + 1)
         found = np.asarray(self.log_probability(published, counts), dtype=float)
         # the comparisons are false for NaN

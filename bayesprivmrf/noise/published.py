@@ -31,7 +31,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -42,6 +42,7 @@ from scipy.special import softmax
 from scipy.stats import poisson, truncnorm
 
 from bayesprivmrf.checks import one_of, require, whole_number
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.likelihood import LEAST_VARIANCE, Likelihood
 
@@ -61,6 +62,13 @@ _MOST_SUMMED = 500
 _LARGEST_SHARE = 0.99
 # Rows of a perturbation table that serve all larger counts; those of the Office for National Statistics
 _REUSED = 250
+# Largest count of a perturbation table, which bounds its memory; published tables end at 750 or below
+_MOST_ROWS = 100_000
+# Largest count of a range, and largest change; sums of such counts are exact in floats
+_LARGEST_COUNT = 2**52
+# Largest base of rounding, and entries of a block of averages over its residues, which bound memory
+_LARGEST_BASE = 100_000
+_BLOCK = 2**22
 # Largest error of the sum of a row of a perturbation table: such tables are rounded to eight digits
 _SUM_ERROR = 1e-6
 
@@ -74,22 +82,35 @@ def _by_interpolation(of: Callable[[np.ndarray], FloatArray], counts: ArrayLike)
     return np.where(share > 0, (1 - share) * low + share * of(below + 1), low)
 
 
-def residue_shares(means: ArrayLike, base: int) -> FloatArray:
-    """Return the probability of each residue of a Poisson variable modulo a base, shape (*means.shape, base).
+def _averaged_over_residues(means: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the mean of a value of each residue of a Poisson variable, for each of its means.
 
     Parameters
     ----------
     means
         Means of the Poisson variables, records.
-    base
-        The modulus.
+    values
+        Values of the residues 0, 1, ..., b - 1 modulo the base b.
     """
-    means = np.maximum(np.asarray(means, dtype=float), 0.0)
-    roots = np.exp(2j * np.pi * np.arange(base) / base)
-    transformed = np.exp(means[..., np.newaxis] * (roots - 1))
-    # the discrete Fourier transform divided by b is the formula of the module
-    shares = np.real(np.fft.fft(transformed, axis=-1)) / base
-    return np.clip(shares, 0.0, 1.0)
+    base = len(values)
+    exponents = np.exp(2j * np.pi * np.arange(base) / base) - 1
+    flat = means.ravel()
+    found = np.empty(flat.shape)
+    step = max(_BLOCK // base, 1)
+    for start in range(0, flat.size, step):
+        own = slice(start, start + step)
+        transformed = np.exp(flat[own, np.newaxis] * exponents)
+        # the discrete Fourier transform divided by b is the formula of the module
+        shares = np.real(np.fft.fft(transformed, axis=-1)) / base
+        found[own] = np.clip(shares, 0.0, 1.0) @ values
+    return found.reshape(means.shape)
+
+
+def _averaged_over_counts(means: FloatArray, of: Callable[[np.ndarray], FloatArray]) -> FloatArray:
+    """Return the mean of a function of a Poisson count, for each of its means, which are at most 60."""
+    counts = np.arange(_LARGEST_AVERAGED + 1)
+    weights = poisson.pmf(counts, means[..., np.newaxis])
+    return weights @ of(counts.astype(float))
 
 
 class PublishedRule(Likelihood):
@@ -156,7 +177,7 @@ class Rounded(PublishedRule):
     Parameters
     ----------
     base
-        The base b, at least 2.
+        The base b, from 2 to 100,000.
     kind
         ``"nearest"`` publishes the nearest multiple, the larger one of two: :math:`b\lfloor n/b + 1/2 \rfloor`.
         ``"down"`` publishes :math:`b\lfloor n/b\rfloor`. ``"midpoint"`` publishes the middle of the b counts above a
@@ -185,7 +206,7 @@ class Rounded(PublishedRule):
     name: ClassVar[str] = "rounded"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", whole_number("base", self.base, 2))
+        object.__setattr__(self, "base", whole_number("base", self.base, 2, _LARGEST_BASE))
         one_of("kind", self.kind, ("nearest", "down", "midpoint"))
 
     @property
@@ -249,7 +270,7 @@ class Rounded(PublishedRule):
         # counts of one period; in the midpoint kind, that of zero is exact, which the error below ignores
         counts = np.arange(self.base, 2 * self.base)
         errors = np.square(self.estimate(self.publish(counts)) - counts)
-        found = residue_shares(means, self.base) @ errors
+        found = _averaged_over_residues(means, errors)
         if self.kind == "midpoint":
             return found - np.exp(-means) * errors[0]
         return found
@@ -274,7 +295,8 @@ class RandomRounding(PublishedRule):
     Parameters
     ----------
     base
-        The base b, at least 2: 3 at Statistics New Zealand, 5 at Statistics Canada. With graduated rounding it is 3.
+        The base b, from 2 to 100,000: 3 at Statistics New Zealand, 5 at Statistics Canada. With graduated rounding it
+        is 3.
     kind
         ``"unbiased"``, as above; or ``"graduated"``: the base is 3 up to 18 records, 2 at 19, 5 up to 99, 10 up to
         999, and 100 above.
@@ -300,7 +322,7 @@ class RandomRounding(PublishedRule):
     name: ClassVar[str] = "random-rounding"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "base", whole_number("base", self.base, 2))
+        object.__setattr__(self, "base", whole_number("base", self.base, 2, _LARGEST_BASE))
         one_of("kind", self.kind, ("unbiased", "graduated"))
         is_right = self.kind == "unbiased" or self.base == _GRADES[0][1]
         remedy = "write RandomRounding(3, kind='graduated')"
@@ -355,12 +377,17 @@ class RandomRounding(PublishedRule):
     def allowed(self, published: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
         """Return the smallest and the largest count that may be rounded to each number."""
         published = np.asarray(published, dtype=float)
-        reach = max(base for _, base in self._grades)
-        counts = published[..., np.newaxis] + np.arange(-reach, reach + 1)
-        chances = self.log_probability(published[..., np.newaxis], np.maximum(counts, 0.0))
-        is_allowed = (counts >= 0) & (chances > -np.inf)
-        first = np.where(is_allowed, counts, np.inf).min(axis=-1)
-        last = np.where(is_allowed, counts, -np.inf).max(axis=-1)
+        first = np.full(published.shape, np.inf)
+        last = np.full(published.shape, -np.inf)
+        low = 0.0
+        for high, base in self._grades:
+            # counts of this base that are less than a base away
+            own_first = np.maximum(published - base + 1, low)
+            own_last = np.minimum(published + base - 1, high)
+            is_given = (np.mod(published, base) == 0) & (own_first <= own_last)
+            first = np.where(is_given, np.minimum(first, own_first), first)
+            last = np.where(is_given, np.maximum(last, own_last), last)
+            low = high + 1
         return first, last
 
     def estimate(self, published: ArrayLike) -> FloatArray:
@@ -368,14 +395,23 @@ class RandomRounding(PublishedRule):
         return np.asarray(published, dtype=float) + 0.0
 
     def squared_error(self, means: FloatArray) -> FloatArray:
-        """Return the mean square of the error for a Poisson count with each mean, records squared."""
-        own = self._bases(np.rint(means))
+        """Return the mean square of the error for a Poisson count with each mean, records squared.
+
+        With graduated rounding and means above 60, the remainder and the base of a count are taken as independent.
+        """
+        # counts near a change of base have one of two bases, whose variances differ up to a hundredfold
         found = np.zeros(means.shape)
-        for base in np.unique(own):
-            remainders = np.arange(base)
-            variances = remainders * (base - remainders)
-            is_own = own == base
-            found[is_own] = residue_shares(means[is_own], int(base)) @ variances
+        below = np.zeros(means.shape)
+        for end, base in self._grades:
+            remainders = np.arange(base, dtype=float)
+            variances = _averaged_over_residues(means, remainders * (base - remainders))
+            up_to = poisson.cdf(end, means)
+            found += (up_to - below) * variances
+            below = up_to
+        if self.kind == "unbiased":
+            return found
+        is_small = means <= _MOST_AVERAGED
+        found[is_small] = _averaged_over_counts(means[is_small], self.variance_given)
         return found
 
     def log_moment(self, rates: ArrayLike) -> np.ndarray:
@@ -437,20 +473,20 @@ class Coarsened(PublishedRule):
     name: ClassVar[str] = "coarsened"
 
     def __post_init__(self) -> None:
-        must = "be pairs of whole numbers, the first at most the second, in increasing order without overlap"
+        must = "be pairs of whole numbers from 0 to 2^52, smallest first, in increasing order without overlap"
         remedy = "write Coarsened([(0, 0), (1, 9), (10, 50)])"
         try:
             if isinstance(self.ranges, str):
                 given = _parsed_ranges(self.ranges)
             else:
                 given = tuple(_Range(*map(_whole, pair)) for pair in self.ranges)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             given = ()
         ends = [end for pair in given for end in pair]
         is_sorted = all(pair.low <= pair.high for pair in given) and all(
             one.high < other.low for one, other in pairwise(given)
         )
-        is_right = bool(given) and is_sorted and ends[0] >= 0
+        is_right = bool(given) and is_sorted and ends[0] >= 0 and ends[-1] <= _LARGEST_COUNT
         require(is_right, "ranges", must, "others", remedy)
         object.__setattr__(self, "ranges", ", ".join(f"{low}-{high}" for low, high in given))
 
@@ -586,9 +622,11 @@ class Suppressed(PublishedRule):
         """
         from bayesprivmrf.noise.continuous import NoNoise
 
-        hidden = Suppressed(self.low, self.below)
+        published = np.asarray(published, dtype=float)
+        # a number that the rule cannot show keeps the rule, so that the check of a measurement refuses it
+        is_shown = (published >= 0) & ~self._is_hidden(published)
         exact = NoNoise()
-        return [hidden if one == HIDDEN else exact for one in np.asarray(published)]
+        return [exact if shown else self for shown in is_shown]
 
     def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
         """Return 0 where the number is published for the count, and minus infinity elsewhere."""
@@ -665,8 +703,9 @@ class CellKey(PublishedRule):
     ptable
         The perturbation table as a DataFrame, in one of two layouts, or the text that `CellKey` stores.
         Columns ``pcv``, ``ckey``, ``pvalue``: the change for each count and key, as the Office for National
-        Statistics publishes it; counts and keys that are left out are not changed. Columns ``i``, ``p``, ``v``: the
-        probability p of a change v of each count i, as the R package ptable gives it.
+        Statistics publishes it; counts and keys that are left out are not changed. Keys begin at 0, and their number
+        is the largest key of the table plus 1. Columns ``i``, ``p``, ``v``: the probability p of a change v of each
+        count i, as the R package ptable gives it.
 
     Notes
     -----
@@ -690,13 +729,17 @@ class CellKey(PublishedRule):
     [1.0, 2.0]
     """
 
-    ptable: Any
+    # left out of `repr`: the text of a real table has thousands of characters
+    ptable: Any = field(repr=False)
 
     name: ClassVar[str] = "cell-key"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.ptable, str):
-            object.__setattr__(self, "ptable", _text_of_table(self.ptable))
+        if isinstance(self.ptable, str):
+            text = _checked_text(self.ptable)
+        else:
+            text = _text_of_table(self.ptable)
+        object.__setattr__(self, "ptable", text)
 
     @property
     def period(self) -> int:
@@ -730,7 +773,7 @@ class CellKey(PublishedRule):
         counts = np.asarray(counts, dtype=np.int64)
         changes, chances = _perturbation(self.ptable)
         cumulative = chances.cumsum(axis=1)[self._rows(counts)]
-        places = (rng.random(counts.shape)[..., np.newaxis] > cumulative).sum(axis=-1)
+        places = (rng.random(counts.shape)[..., np.newaxis] >= cumulative).sum(axis=-1)
         return counts + changes[np.minimum(places, len(changes) - 1)]
 
     def mean_given(self, counts: ArrayLike) -> np.ndarray:
@@ -786,30 +829,50 @@ class CellKey(PublishedRule):
         """Return the mean square of the error for a Poisson count with each mean, records squared."""
         found = _by_interpolation(self._squared_errors, means)
         is_small = means <= _MOST_AVERAGED
-        counts = np.arange(_LARGEST_AVERAGED + 1)
-        weights = poisson.pmf(counts, means[is_small][..., np.newaxis])
-        found[is_small] = weights @ self._squared_errors(counts.astype(float))
+        found[is_small] = _averaged_over_counts(means[is_small], self._squared_errors)
         return found
+
+
+def _checked_text(text: str) -> str:
+    """Return the text of a perturbation table after the checks of a table; a file may hold any text."""
+    try:
+        rows = json.loads(text)
+        changes = np.array(rows["changes"], dtype=float)
+        chances = np.array(rows["chances"], dtype=float)
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError):
+        changes, chances = np.zeros(0), np.zeros(())
+    is_right = changes.ndim == 1 and chances.shape[1:] == changes.shape
+    require(is_right, "ptable", "be a DataFrame, or a text that CellKey stored", "another text")
+    counts = np.repeat(np.arange(len(chances)), len(changes))
+    return _stored(counts, np.tile(changes, len(chances)), chances.ravel())
 
 
 def _text_of_table(table: Any) -> str:
     """Return a perturbation table as the text that `CellKey` stores."""
     columns = {str(name): np.asarray(table[name]) for name in getattr(table, "columns", ())}
+    layouts = (("pcv", "ckey", "pvalue"), ("i", "v", "p"))
+    layout = next((names for names in layouts if set(names) <= set(columns)), ())
     must = "have the columns pcv, ckey and pvalue, or i, p and v"
-    remedy = "name the columns so"
-    if {"pcv", "ckey", "pvalue"} <= set(columns):
-        return _stored(*_by_keys(columns["pcv"], columns["ckey"], columns["pvalue"]))
-    is_known = {"i", "p", "v"} <= set(columns)
-    require(is_known, "ptable", must, sorted(columns) or type(table).__name__, remedy)
-    return _stored(columns["i"], columns["v"], columns["p"].astype(float))
+    seen = sorted(columns) or type(table).__name__
+    require(layout, "ptable", must, seen, "name the columns so")
+    try:
+        first, second, third = (columns[name].astype(float) for name in layout)
+    except (TypeError, ValueError):
+        raise ArgumentError("`ptable` must have numbers in its columns, got others.") from None
+    if "ckey" in layout:
+        return _stored(*_by_keys(first, second, third))
+    return _stored(first, second, third)
 
 
 def _by_keys(
     counts: np.ndarray, keys: np.ndarray, changes: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a table of keys as counts, changes and probabilities."""
-    size = int(keys.max()) + 1 if len(keys) else 0
-    require(size > 0, "ptable", "have rows", "none")
+    # the largest key gives the number of keys, so a table of keys 1, 2, ... would have one key too many
+    is_right = keys.min(initial=np.inf) == 0 and np.array_equal(keys, np.rint(keys))
+    remedy = "subtract 1 if they begin at 1; if key 0 changes nothing, list it with pvalue 0"
+    require(is_right, "ptable", "have whole keys that begin at 0", "others", remedy)
+    size = int(keys.max()) + 1
     pairs, times = np.unique(np.column_stack([counts, keys]), axis=0, return_counts=True)
     require((times == 1).all(), "ptable", "state each count and key once", "some twice")
     # keys that are left out change nothing
@@ -823,11 +886,16 @@ def _by_keys(
 
 def _stored(counts: np.ndarray, changes: np.ndarray, chances: np.ndarray) -> str:
     """Return counts, changes and probabilities as text, after checks."""
-    must = "have whole counts of at least 0, whole changes, and probabilities from 0 to 1"
+    must = (
+        f"have rows with whole counts from 0 to {_MOST_ROWS:,}, whole changes up to 2^52, and probabilities from 0 "
+        "to 1"
+    )
     is_right = (
-        np.array_equal(counts, np.rint(counts))
+        counts.size > 0
+        and np.array_equal(counts, np.rint(counts))
         and np.array_equal(changes, np.rint(changes))
-        and counts.min(initial=0) >= 0
+        and 0 <= counts.min() <= counts.max() <= _MOST_ROWS
+        and np.abs(changes).max() <= _LARGEST_COUNT
         and bool(((chances >= 0) & (chances <= 1 + _SUM_ERROR)).all())
     )
     require(is_right, "ptable", must, "others")

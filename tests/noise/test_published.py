@@ -17,7 +17,7 @@ from scipy import stats
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import (
     CellKey,
@@ -108,7 +108,11 @@ def test_draws_have_the_stated_probabilities(rule):
             assert stats.chisquare(times, 4000 * chances).pvalue > 1e-4
 
 
-@EACH
+# their errors are those of the range
+BY_PLACE = {"ranges", "suppressed", "suppressed with zero"}
+
+
+@pytest.mark.parametrize("rule", [RULES[name] for name in RULES if name not in BY_PLACE], ids=repr)
 @pytest.mark.parametrize("mean", [0.2, 3.0, 17.0, 45.0])
 def test_the_error_is_averaged_over_a_poisson_count(rule, mean):
     counts = np.arange(0, 150)
@@ -118,17 +122,38 @@ def test_the_error_is_averaged_over_a_poisson_count(rule, mean):
     errors = np.square(rule.estimate(published)[:, np.newaxis] - counts)
     wanted = (chances * errors).sum(axis=0) @ weights
     found = float(rule.error_variance(np.array([mean]))[0])
-    if isinstance(rule, Coarsened | Suppressed) or (
-        isinstance(rule, RandomRounding) and rule.kind == "graduated"
-    ):
-        # the variance of the range, or of the base, at the mean
-        assert 1 / 12 <= found <= 2000**2 / 12
-    else:
-        assert found == pytest.approx(max(wanted, 1 / 12), rel=1e-6)
+    assert found == pytest.approx(max(wanted, 1 / 12), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    "rule", [Rounded(5), Rounded(6, kind="midpoint"), RandomRounding(5)], ids=lambda rule: rule.name
+    ("name", "wanted"),
+    [
+        # ranges of 9, 41 and 1950 counts; at 0.2, a fifth of the way from the range of 0 alone
+        ("ranges", [0.2 * 80 / 12, 80 / 12, 1680 / 12, (1950**2 - 1) / 12]),
+        ("suppressed", [15 / 12] * 4),
+        ("suppressed with zero", [99 / 12] * 4),
+    ],
+)
+def test_the_error_of_a_range_is_that_of_a_uniform_distribution(name, wanted):
+    found = RULES[name].error_variance(np.array([0.2, 3.0, 17.0, 900.0]))
+    assert found == pytest.approx(np.array(wanted))
+
+
+def test_the_error_of_graduated_rounding_holds_where_the_base_changes():
+    """At means of 95 and 985 the base of the mean alone would give 4 and 16.5."""
+    rule = RULES["graduated"]
+    means = np.array([19.0, 95.0, 400.0, 985.0, 1000.0, 5000.0])
+    counts = np.arange(6000)
+    wanted = stats.poisson.pmf(counts, means[:, np.newaxis]) @ rule.variance_given(counts)
+    assert rule.error_variance(means) == pytest.approx(wanted, rel=0.2)
+    assert wanted[1] > 5
+    assert wanted[3] > 200
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Rounded(5), Rounded(6, kind="midpoint"), Rounded(3, kind="down"), RandomRounding(5)],
+    ids=repr,
 )
 def test_the_largest_log_moment_is_attained_and_never_exceeded(rule):
     published = np.arange(0, 200)
@@ -315,7 +340,24 @@ def test_a_count_that_suppression_shows_is_exact():
         (lambda: CellKey(KEYS.rename(columns={"pcv": "n"})), "columns pcv"),
         (lambda: CellKey([1, 2]), "columns pcv"),
         (lambda: CellKey(pd.concat([KEYS, KEYS])), "once"),
+        (lambda: Coarsened([(0, np.inf)]), "whole numbers"),
+        (lambda: Rounded(10**9), "from 2 to 100000"),
         (lambda: CellKey(KEYS.assign(pvalue=-2)), "below 0"),
+        (lambda: CellKey(KEYS.assign(pvalue=np.nan)), "whole changes"),
+        (lambda: CellKey(KEYS.assign(pvalue=np.inf)), "whole changes"),
+        (lambda: CellKey(KEYS.assign(pcv=-1, ckey=range(len(KEYS)))), "whole counts from 0"),
+        (lambda: CellKey(KEYS.assign(pcv=KEYS.pcv * 10**9)), "whole counts from 0"),
+        (lambda: CellKey(KEYS.assign(ckey=KEYS.ckey + 1)), "keys that begin at 0"),
+        (lambda: CellKey(KEYS.assign(ckey=KEYS.ckey / 2)), "whole keys"),
+        (lambda: CellKey(KEYS.assign(ckey=np.nan)), "whole keys"),
+        (lambda: CellKey(KEYS.assign(ckey="few")), "numbers in its columns"),
+        (lambda: CellKey(KEYS.iloc[:0]), "whole keys"),
+        (lambda: CellKey(pd.DataFrame({"i": [], "p": [], "v": []})), "have rows"),
+        (lambda: CellKey("few"), "text that CellKey stored"),
+        (lambda: CellKey("[1]"), "text that CellKey stored"),
+        (lambda: CellKey('{"changes": [0], "chances": [[0.5]]}'), "sum to 1"),
+        (lambda: CellKey('{"changes": [0], "chances": [[NaN]]}'), "probabilities from 0 to 1"),
+        (lambda: CellKey('{"changes": [-1, 0], "chances": [[0.5, 0.5]]}'), "below 0"),
         (lambda: CellKey(pd.DataFrame({"i": [1], "p": [0.7], "v": [0]})), "sum to 1"),
     ],
 )
@@ -338,6 +380,27 @@ def test_a_rule_that_is_none_is_refused(make, message):
 def test_a_number_that_its_rule_cannot_give_is_refused(rule, number):
     with pytest.raises(ModelError, match="no count allows"):
         bpm.Measurement(q.table("a"), np.array([number, number]), rule)
+
+
+@pytest.mark.parametrize("number", [3, -2])
+def test_a_cell_that_suppression_cannot_show_is_refused(number):
+    tables = {("a", "b"): [[12, -1], [0, number]]}
+    with pytest.raises(ModelError, match="no count allows"):
+        bpm.NoisyStatistics.from_tables(PAIR, tables, noise=Suppressed(1, 5))
+
+
+def test_a_range_that_is_too_long_for_a_table_is_refused():
+    with pytest.raises(
+        ModelTooLargeError, match=r"'coarsened' must cover at most 4,194,304 counts"
+    ):
+        Coarsened([(1000, 10**9)]).table(1000)
+
+
+def test_the_error_of_many_means_and_a_large_base_is_found_in_blocks():
+    means = np.linspace(0, 1e12, 100)
+    found = Rounded(100_000).error_variance(means)
+    # a wide Poisson distribution has every remainder alike
+    np.testing.assert_allclose(found[1:], (100_000**2 - 1) / 12, rtol=1e-3)
 
 
 def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
