@@ -376,6 +376,16 @@ class Evidence:
         return self.spread([law.is_tabled for law in self.noise]) > 0
 
     @property
+    def is_coarse(self) -> bool:
+        """True if a normal density is a poor stand-in for the rule of some number."""
+        blocks = pairwise(self.offsets)
+        return any(
+            law.is_coarse(self.published[a:b]).any()
+            for law, (a, b) in zip(self.noise, blocks, strict=True)
+            if law.is_tabled
+        )
+
+    @property
     def needs_whole_records(self) -> bool:
         """True if some number is exact, bounded or tabled, which relaxed counts do not represent."""
         return bool(self.is_bounded.any() or self.is_exact.any() or self.is_tabled.any())

@@ -221,6 +221,10 @@ class Likelihood(ABC):
         """
         return self.estimate(published), self.error_variance(means)
 
+    def is_coarse(self, published: ArrayLike) -> np.ndarray:
+        """Mask of the numbers for which a normal density is a poor stand-in; False by default."""
+        return np.zeros(np.shape(published), dtype=bool)
+
     def summed(self, count: int) -> Likelihood:
         """Return the distribution of the sum of several published numbers, given the sum of their counts.
 

@@ -545,6 +545,15 @@ class Coarsened(PublishedRule):
         lows, highs = self._ends
         return ((lows + highs) / 2)[self._places(np.asarray(published, dtype=float))]
 
+    def is_coarse(self, published: ArrayLike) -> np.ndarray:
+        """Mask of the ranges that are wider than counts vary by chance.
+
+        A uniform distribution on such a range has a larger variance than a Poisson count in its middle, so that its
+        ends matter, which a normal density does not have.
+        """
+        middle = self.estimate(published)
+        return self.squared_error(middle) > np.maximum(middle, 1.0)
+
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the variance of a uniform distribution on the range of each mean, records squared."""
         lows, highs = self._ends

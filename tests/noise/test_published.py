@@ -324,6 +324,22 @@ def test_a_count_that_suppression_shows_is_exact():
     assert frame.estimate.loc[[(0, 0), (1, 1)]].to_numpy() == pytest.approx([12, 7], abs=0.2)
 
 
+def test_rows_from_ranges_that_are_wide_for_their_counts_are_doubtful():
+    """Ranges of a mean count of 400 are wider than Poisson counts; those of a mean of 4 are not."""
+    counts = np.array([[420, 150], [610, 90]])
+    marked = {}
+    for width, (ranges, shown) in {
+        "wide": ([(0, 200), (201, 400), (401, 800)], counts),
+        "narrow": ([(0, 2), (3, 4), (5, 8)], counts // 100),
+    }.items():
+        rule = Coarsened(ranges)
+        published = {("a", "b"): rule.draw_given(shown, np.random.default_rng(0))}
+        release = bpm.NoisyStatistics.from_tables(PAIR, published, noise=rule)
+        frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+        marked[width] = set(frame.status) == {"doubtful"}
+    assert marked == {"wide": True, "narrow": False}
+
+
 # bad input
 
 

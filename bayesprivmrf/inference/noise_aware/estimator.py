@@ -54,6 +54,8 @@ from bayesprivmrf.release import NoisyStatistics
 
 # Mark of every row where factors and variables form a cycle: Bethe's approximation has an error, of unknown size
 _LOOPY = Mark(RowStatus.MODEL, "loopy inference, whose error here is not known")
+# Coverage of cells from ranges wider than Poisson counts vary was 0.64 (benchmarks/published/rounding.py)
+_COARSE = Mark(RowStatus.DOUBTFUL, "published ranges are wide: use LatentCounts")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -89,7 +91,8 @@ class NoiseAwareSolution(Solution):
         fit = self._fit
         if is_of_records and mode.means.is_smaller:
             estimates, lower, upper = interval_of_records_beyond(mode, asked, fit)
-            return Limits(estimates, lower, upper, tuple(asked_marks(evidence, asked)))
+            marks = [*asked_marks(evidence, asked), *self._own_marks()]
+            return Limits(estimates, lower, upper, tuple(marks))
         answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
         if is_of_records:
             estimates, lower, upper = interval_of_records(mode, answers, asked)
@@ -97,9 +100,7 @@ class NoiseAwareSolution(Solution):
             estimates = answers.values
             errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        marks = asked_marks(evidence, asked)
-        if not self._engine().is_exact:
-            marks.append(_LOOPY)
+        marks = [*asked_marks(evidence, asked), *self._own_marks()]
         return Limits(estimates, lower, upper, tuple(marks))
 
     @property
@@ -120,11 +121,16 @@ class NoiseAwareSolution(Solution):
         answers = answers_per_record(asked, self._fit, mode.means.effects.pull_back)
         shape = [asked.model.cardinalities[v] for v in asked.variables]
         uncertainty = normal_table(answers.values, shape, answers_covariances(mode, answers))
-        if self._engine().is_exact:
-            marks = []
-        else:
-            marks = [_LOOPY]
-        return joint_estimate(asked, evidence, uncertainty, self.status, marks)
+        return joint_estimate(asked, evidence, uncertainty, self.status, self._own_marks())
+
+    def _own_marks(self) -> list[Mark]:
+        """Return marks for all rows of this fit."""
+        marks = []
+        if not self._engine().is_exact:
+            marks.append(_LOOPY)
+        if self.mode.means.evidence.is_coarse:
+            marks.append(_COARSE)
+        return marks
 
     def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
         """Return the effects with normal limits from the curvature at the mode."""
@@ -134,9 +140,7 @@ class NoiseAwareSolution(Solution):
         table = EffectTable.of(effects, self.specification, coding)
         covariances = contrast_covariances(mode, table.matrix)
         limits = table.limits_of_normal(mode.coordinates, covariances, evidence, prob)
-        if not self._engine().is_exact:
-            limits = limits._replace(marks=(*limits.marks, _LOOPY))
-        return table, limits
+        return table, limits._replace(marks=(*limits.marks, *self._own_marks()))
 
     def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         if self.inference != "exact":
