@@ -21,8 +21,8 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import NoiseDistribution
 from bayesprivmrf.noise.grid import grid_of
+from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release.measurement import Measurement
 
@@ -49,7 +49,7 @@ class Told:
 
     query: BoundQuery
     values: FloatArray
-    noise: NoiseDistribution
+    noise: Likelihood
 
     @property
     def scope(self) -> tuple[object, ...] | None:
@@ -72,7 +72,7 @@ class Told:
 
     def log_chance(self, numbers: int) -> float:
         """Return the log of the largest probability that so many numbers agree by chance."""
-        peak = float(np.exp(self.noise.log_density(np.zeros(1)))[0])
+        peak = float(np.exp(self.noise.log_probability(np.zeros(1), np.zeros(1)))[0])
         return numbers * float(np.log(min(1.0, grid_of(self.values) * peak)))
 
 
@@ -81,11 +81,11 @@ def told_by(queries: Sequence[BoundQuery], measurements: Sequence[Measurement]) 
     return [
         Told(query=query, values=np.asarray(one.values, dtype=float).ravel(), noise=one.noise)
         for query, one in zip(queries, measurements, strict=True)
-        if isinstance(one.noise, NoiseDistribution) and not _is_known(one.noise)
+        if one.noise.is_additive and not _is_known(one.noise)
     ]
 
 
-def _is_known(law: NoiseDistribution) -> bool:
+def _is_known(law: Likelihood) -> bool:
     """Return True if the count is known exactly, or within bounds."""
     return law.is_exact or law.is_bounded
 

@@ -7,7 +7,7 @@ from scipy.stats import binom, chi2, chi2_contingency
 
 import bayesprivmrf as bpm
 from bayesprivmrf import analysis
-from bayesprivmrf.analysis.independence import distances, independent_means
+from bayesprivmrf.analysis.independence import distances
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.noise import DiscreteLaplace
 
@@ -55,8 +55,6 @@ def test_without_noise_the_statistic_is_that_of_pearson():
     own = distances(counts[np.newaxis], np.zeros((1, 2, 2)), 1000)[0]
     expected = chi2_contingency(counts[0], correction=False).statistic
     assert own == pytest.approx(expected, rel=1e-3)
-    means = independent_means(counts, 1000)[0]
-    assert means == pytest.approx(np.outer([500, 500], [530, 470]) / 1000)
 
 
 def test_the_statistic_is_about_chi_square_under_the_null():
@@ -86,15 +84,16 @@ def test_order_of_the_variables_only_moves_the_axes():
 
 def test_the_more_accurate_table_is_read():
     table = DEPENDENT.sum(axis=0) * RECORDS
+    noisy = np.rint(table.T) + np.array([[3, -1], [0, 2]])
     network = bpm.declare(states=STATES, cliques=[tuple(STATES)])
     release = bpm.NoisyStatistics.from_tables(
         network,
-        {tuple(STATES): np.rint(DEPENDENT * RECORDS), ("ill", "smokes"): np.rint(table.T)},
+        {tuple(STATES): np.rint(DEPENDENT * RECORDS), ("ill", "smokes"): noisy},
         noise={tuple(STATES): DiscreteLaplace(200.0), ("ill", "smokes"): DiscreteLaplace(1.0)},
         total=RECORDS,
     )
     found = analysis.independence_test(release, "smokes", "ill", draws=199, rng=1)
-    expected = distances(np.rint(table)[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
+    expected = distances(noisy.T[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
     assert found.statistic == pytest.approx(expected[0], rel=0.01)
     assert found.p_value == pytest.approx(1 / 200)
 

@@ -40,7 +40,7 @@ def released(release: Any) -> Found:
         }
     found: Found = {"mechanism": release.provenance.mechanism, "total": release.total}
     for name in ("field_vector", "coupling_matrix", "coefficients", "intercept", "effects", "sums"):
-        if hasattr(release, name):
+        if not callable(getattr(release, name, callable)):
             found[name] = noted(getattr(release, name))
     if hasattr(release, "tables"):
         flat = release.tables.flat

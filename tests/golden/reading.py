@@ -74,7 +74,8 @@ def described(release: Any, path: Path) -> dict[str, Any]:
         ):  # that of a network's estimate is simulated when it is asked for
             found[name] = None if law is None else law.as_dict()
     for name in _ARRAYS:
-        if hasattr(release, name):
+        # a method of this name is of another kind of result
+        if not callable(getattr(release, name, callable)):
             found[name] = summary(getattr(release, name))
     if release.kind == "noisy-measurements":
         found["queries"] = list(map(repr, release.queries))

@@ -81,9 +81,12 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
     is_free = (estimate > least) & (estimate < most)
     below, above = (estimate - least)[is_free], (most - estimate)[is_free]
     place, slope = np.log(below / above), (below + above) / (below * above)
+    # on each side the farther of two normal limits: of log-odds, and of the answer, which ends at its bounds
     for name, sign in (("lower", -1), ("upper", 1)):
-        bent = place + sign * norm.ppf(0.9) * slope * deviations[is_free]
-        expected = least[is_free] + (most - least)[is_free] / (1 + np.exp(-bent))
+        reach = sign * norm.ppf(0.9) * deviations[is_free]
+        bent = least[is_free] + (most - least)[is_free] / (1 + np.exp(-place - slope * reach))
+        straight = np.clip(estimate[is_free] + reach, least[is_free], most[is_free])
+        expected = sign * np.maximum(sign * bent, sign * straight)
         assert frame[name][is_free].to_numpy() == pytest.approx(expected, rel=1e-5)
 
 

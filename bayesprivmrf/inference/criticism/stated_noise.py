@@ -45,6 +45,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from scipy.special import bdtrc, betainc, chdtrc, gammaincc
@@ -182,7 +183,7 @@ def noise_contradictions(
 def _told(evidence: Evidence) -> Iterator[_Numbers]:
     """Yield the measurements with additive noise of a known kernel."""
     for position, law in enumerate(evidence.noise):
-        if not isinstance(law, NoiseDistribution) or law.is_exact or law.is_bounded:
+        if not law.is_additive or law.is_exact or law.is_bounded:
             continue
         if code_of(law.smooth) not in (ABSOLUTE, SQUARE):
             continue
@@ -199,7 +200,7 @@ def _told(evidence: Evidence) -> Iterator[_Numbers]:
             position=position,
             values=values,
             is_count=is_count,
-            law=law,
+            law=cast("NoiseDistribution", law),
         )
 
 
@@ -346,7 +347,7 @@ def _overlapping(evidence: Evidence, found: Residuals | None) -> _Finding | None
 
 def _has_stated_noise(evidence: Evidence) -> bool:
     """Return True if all numbers are exact or have noise that does not depend on the count."""
-    return all(isinstance(law, NoiseDistribution) and not law.is_bounded for law in evidence.noise)
+    return all(law.is_additive and not law.is_bounded for law in evidence.noise)
 
 
 def _laws_of(evidence: Evidence, seen: np.ndarray) -> list[NoiseDistribution]:

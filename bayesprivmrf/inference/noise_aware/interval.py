@@ -703,7 +703,9 @@ def answer_noise(evidence: Evidence, asked: Asked) -> FloatArray | float:
     for query, start in zip(evidence.queries or (), evidence.offsets, strict=False):
         if query.query == asked.bound.query:
             return noise[start : start + len(query)]
-    if evidence.queries is not None or asked.apart:
+    # numbers that are not one a cell of the cliques
+    is_other = evidence.queries is not None or evidence.matrix is not None
+    if is_other or asked.apart:
         return np.inf
     return asked.bound.in_cliques.power(2) @ noise
 

@@ -170,7 +170,7 @@ def test_bounds_that_the_sampler_could_not_move_in_or_that_contradict_are_refuse
 def test_bounds_without_noise_have_no_guarantee():
     promise = PrivacyGuarantee(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
     given = [of(q.table("a"), (0, 9))]
-    with pytest.raises(PrivacyError, match="must be None where a table has no noise"):
+    with pytest.raises(PrivacyError, match="must be None where a rule does not hide the count"):
         NoisyStatistics.from_measurements(PAIR, given, total=15, guarantee=promise)
     noisy = [of(q.table("a"), (0, 9), DiscreteLaplace(2.0))]
     assert not NoisyStatistics.from_measurements(PAIR, noisy, total=15, guarantee=promise).is_exact
