@@ -109,6 +109,10 @@ def asked_table(
     else:
         in_turn = []
     require_contrasts(solution, variables)
+    for variable in in_turn:
+        must = "name other variables than those compared"
+        seen = f"{variable!r} in both"
+        require(variable not in variables, "given", must, seen, error=ModelError)
     conditions = given if isinstance(given, Mapping) else None
     joint = solution.joint_estimate([*in_turn, *variables], given=conditions)
     return AskedTable(joint=joint, in_turn=len(in_turn))

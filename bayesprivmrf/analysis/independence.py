@@ -223,6 +223,7 @@ def _table_of(
 ) -> _Table:
     """Return the most accurate released table of some variables, by position; its last two are those tested."""
     found: list[_Table] = []
+    is_skipped = False
     cards = release.specification.cardinalities
     for one, bound in zip(release.measurements, release.bound, strict=True):
         scopes = bound.positions
@@ -238,6 +239,7 @@ def _table_of(
         added = whole.size // counts.size
         # rules that depend on the count are simulated for whole tables alone
         if added > 1 and not hasattr(one.noise, "variance"):
+            is_skipped = True
             continue
         variances = added * np.asarray(one.noise.variance_given(np.maximum(counts / added, 0.0)))
         found.append(
@@ -250,8 +252,12 @@ def _table_of(
         )
     names = ", ".join(str(release.specification.domain.variables[v]) for v in positions)
     must = f"hold a table of {names}"
+    seen = "none that contains them"
+    if is_skipped:
+        must = f"hold a table of {names} and no other variable"
+        seen = "larger ones, whose sums the test cannot simulate under their rule"
     remedy = "release the joint table of these variables"
-    require(found, "release", must, "none that contains them", remedy, error=ModelError)
+    require(found, "release", must, seen, remedy, error=ModelError)
     return min(found, key=lambda table: float(table.variances.mean()))
 
 

@@ -286,7 +286,7 @@ def pooled_odds_ratio(
     for variable, states in zip((a, b), table.shape, strict=True):
         must = "name variables with two states"
         seen = f"{variable!r} with {states}"
-        require(states == 2, "a, b", must, seen, "ask `odds_ratios` with `given`")
+        require(states == 2, "`a` and `b`", must, seen, "ask `odds_ratios` with `given`")
 
     def pooled(tables: FloatArray) -> FloatArray:
         blocks = table.blocked(tables)

@@ -60,6 +60,9 @@ _LEAST_MEAN = 0.01
 _MOST_SUMMED = 500
 # Largest share of the variance that a number may leave: the density of a number that says nothing stays finite
 _LARGEST_SHARE = 0.99
+# Variance of a uniform count on a range, in that of a Poisson count in its middle, from which the range is wide:
+# cells of ranges below it were held more than .92 of the time (benchmarks/published/rounding.py)
+_WIDE = 2.0
 # Rows of a perturbation table that serve all larger counts; those of the Office for National Statistics
 _REUSED = 250
 # Largest count of a perturbation table, which bounds its memory; published tables end at 750 or below
@@ -143,6 +146,16 @@ class PublishedRule(Likelihood):
         odds = share / (1 - share)
         center = mean + odds * (mean - means)
         return center, np.maximum(odds * means, LEAST_VARIANCE)
+
+    def _is_wide(self, published: ArrayLike) -> np.ndarray:
+        """Mask of the ranges that are wide for the counts that they allow.
+
+        A uniform distribution on such a range has twice the variance of a Poisson count in its middle, so that its
+        ends matter, which a normal density does not have.
+        """
+        first, last = self.allowed(published)
+        variance = (np.square(last - first + 1) - 1) / 12
+        return variance > _WIDE * np.maximum((first + last) / 2, 1.0)
 
     def _moments_given(
         self, published: FloatArray, means: FloatArray
@@ -229,7 +242,7 @@ class Rounded(PublishedRule):
         return np.where(counts > 0, middle, 0.0)
 
     def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
-        """Return 0 where the number is published for the count, and minus infinity elsewhere."""
+        """Return the log probability: 0 where the number is published for the count, else minus infinity."""
         return np.where(self.publish(counts) == np.asarray(published, dtype=float), 0.0, -np.inf)
 
     def draw_given(self, counts: ArrayLike, rng: np.random.Generator) -> np.ndarray:
@@ -241,7 +254,7 @@ class Rounded(PublishedRule):
         return _by_interpolation(self.publish, counts)
 
     def variance_given(self, counts: ArrayLike) -> np.ndarray:
-        """Return 0 for each count: the rule is certain."""
+        """Return the variance of the published number of each count, which is 0."""
         return np.zeros(np.shape(counts))
 
     def allowed(self, published: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -510,7 +523,7 @@ class Coarsened(PublishedRule):
         return np.where(is_inside, lows[places], np.nan)
 
     def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
-        """Return 0 where the count lies in the range of the number, and minus infinity elsewhere."""
+        """Return the log probability: 0 where the count lies in the range of the number, else minus infinity."""
         return np.where(self.publish(counts) == np.asarray(published, dtype=float), 0.0, -np.inf)
 
     def draw_given(self, counts: ArrayLike, rng: np.random.Generator) -> np.ndarray:
@@ -526,7 +539,7 @@ class Coarsened(PublishedRule):
         return _by_interpolation(lambda whole: lows[self._places(whole)], counts)
 
     def variance_given(self, counts: ArrayLike) -> np.ndarray:
-        """Return 0 for each count: the rule is certain."""
+        """Return the variance of the published number of each count, which is 0."""
         return np.zeros(np.shape(counts))
 
     def allowed(self, published: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -546,13 +559,8 @@ class Coarsened(PublishedRule):
         return ((lows + highs) / 2)[self._places(np.asarray(published, dtype=float))]
 
     def is_coarse(self, published: ArrayLike) -> np.ndarray:
-        """Mask of the ranges that are wider than counts vary by chance.
-
-        A uniform distribution on such a range has a larger variance than a Poisson count in its middle, so that its
-        ends matter, which a normal density does not have.
-        """
-        middle = self.estimate(published)
-        return self.squared_error(middle) > np.maximum(middle, 1.0)
+        """Mask of the ranges that are wide for the counts that they allow."""
+        return self._is_wide(published)
 
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the variance of a uniform distribution on the range of each mean, records squared."""
@@ -638,7 +646,7 @@ class Suppressed(PublishedRule):
         return [exact if shown else self for shown in is_shown]
 
     def log_probability(self, published: ArrayLike, counts: ArrayLike) -> np.ndarray:
-        """Return 0 where the number is published for the count, and minus infinity elsewhere."""
+        """Return the log probability: 0 where the number is published for the count, else minus infinity."""
         return np.where(self.publish(counts) == np.asarray(published, dtype=float), 0.0, -np.inf)
 
     def draw_given(self, counts: ArrayLike, rng: np.random.Generator) -> np.ndarray:
@@ -650,7 +658,7 @@ class Suppressed(PublishedRule):
         return _by_interpolation(lambda whole: self.estimate(self.publish(whole)), counts)
 
     def variance_given(self, counts: ArrayLike) -> np.ndarray:
-        """Return 0 for each count: the rule is certain."""
+        """Return the variance of the published number of each count, which is 0."""
         return np.zeros(np.shape(counts))
 
     def allowed(self, published: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
@@ -666,6 +674,10 @@ class Suppressed(PublishedRule):
         """Return the published counts, and the middle of the suppressed ones for -1."""
         published = np.asarray(published, dtype=float)
         return np.where(published == HIDDEN, (self.low + self.below - 1) / 2, published)
+
+    def is_coarse(self, published: ArrayLike) -> np.ndarray:
+        """Mask of the suppressed counts whose range is wide for the counts that they allow."""
+        return self._is_wide(published)
 
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the variance of a uniform distribution on the suppressed counts, records squared.

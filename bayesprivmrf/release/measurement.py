@@ -215,6 +215,8 @@ def check_answers(name: str, values: np.ndarray, noise: Likelihood) -> None:
     A rule of another package is refused if its methods cannot be right at these numbers.
     """
     remedy = "leave out what was not answered"
+    if noise.name == "suppressed":
+        remedy = "write -1 for a count that was suppressed"
     require(
         np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError
     )

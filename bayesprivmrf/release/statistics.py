@@ -495,7 +495,7 @@ class NoisyStatistics(Released):
             The path cannot be written, or holds another release and `overwrite` is False.
         """
         if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
-            what = "exact tables have no privacy guarantee and are not saved"
+            what = "tables without privacy noise have no privacy guarantee and are not saved"
             raise PrivacyError(
                 f"{what}; pass `allow_unprotected=True` if the file stays with the data."
             )

@@ -9,7 +9,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.analysis.independence import distances
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.noise import DiscreteLaplace
+from bayesprivmrf.noise import DiscreteLaplace, RandomRounding
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
 INDEPENDENT = np.einsum(
@@ -147,6 +147,13 @@ def test_odd_questions_are_refused():
     )
     with pytest.raises(ModelError, match="release the joint table"):
         analysis.independence_test(apart, "smokes", "ill")
+    rounded = bpm.NoisyStatistics.from_tables(
+        bpm.declare(states=STATES, cliques=[tuple(STATES)]),
+        {tuple(STATES): np.full((3, 2, 2), 300)},
+        noise=RandomRounding(3),
+    )
+    with pytest.raises(ModelError, match="a table of smokes, ill and no other variable"):
+        analysis.independence_test(rounded, "smokes", "ill")
     nobody = bpm.NoisyStatistics.from_tables(
         bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")]),
         {("a", "b"): [[-5, -3], [-2, 1]]},

@@ -266,7 +266,7 @@ def test_odd_questions_are_refused(solution):
         analysis.odds_ratios(solution, "smoke", "ill")
     with pytest.raises(ModelError):
         analysis.odds_ratios(solution, "ill", "ill")
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="`given` must name other variables than those compared"):
         analysis.odds_ratios(solution, "smokes", "ill", given=["ill"])
     with pytest.raises(ArgumentError, match="local"):
         analysis.odds_ratios(solution, "smokes", "ill", kind="global")
@@ -280,7 +280,7 @@ def test_odd_questions_are_refused(solution):
         analysis.odds_ratios(solution, "smokes", "ill", prob=90)
     with pytest.raises(ArgumentError, match="over"):
         analysis.standardize(solution, "ill", on="smokes", over=[])
-    with pytest.raises(ArgumentError, match="two states"):
+    with pytest.raises(ArgumentError, match="`a` and `b` must name variables with two"):
         analysis.pooled_odds_ratio(solution, "age", "ill", over=["smokes"])
     with pytest.raises(ArgumentError, match="result of an estimator"):
         analysis.odds_ratios(release_of(), "smokes", "ill")

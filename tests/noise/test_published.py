@@ -340,6 +340,15 @@ def test_rows_from_ranges_that_are_wide_for_their_counts_are_doubtful():
     assert marked == {"wide": True, "narrow": False}
 
 
+def test_rows_from_wide_suppression_are_doubtful():
+    for below, status in ((5, "ok"), (20, "doubtful"), (500, "doubtful")):
+        release = bpm.NoisyStatistics.from_tables(
+            PAIR, {("a", "b"): [[512, -1], [0, 700]]}, noise=Suppressed(1, below)
+        )
+        frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+        assert set(frame.status) == {status}, below
+
+
 # bad input
 
 

@@ -14,6 +14,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.model import ModelSpecification, declare
+from bayesprivmrf.noise import Suppressed
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -156,6 +157,7 @@ def test_a_release_of_queries_has_no_tables_and_says_where_its_numbers_are():
     ("values", "law", "found"),
     [
         ([1.0, math.nan], Laplace(1.0), "finite"),
+        ([1.0, math.nan], Suppressed(), "write -1 for a count that was suppressed"),
         ([1.0, math.inf], Laplace(1.0), "finite"),
         ([1.0, 2.5], DiscreteLaplace(1.0), "whole numbers"),
         ([[1.0, 2.0]], Laplace(1.0), "in one row"),
