@@ -16,6 +16,7 @@ from .measurement import (
 from .pair_counts import PairSums, dependence_scores, pair_sums
 from .round_fit import RoundFit, fit_tables
 from .targets import (
+    NumberOfRecords,
     PairTargets,
     least_statistic,
     noise_share,
@@ -35,6 +36,7 @@ __all__ = [
     "MergeRule",
     "Merging",
     "NoisyTable",
+    "NumberOfRecords",
     "PairSums",
     "PairTargets",
     "RoundFit",

@@ -31,6 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -329,12 +330,18 @@ def _spread(plan: MeasurementPlan) -> float:
     return float(np.median(np.sqrt(_cells(plan) * free)))
 
 
+class NumberOfRecords(NamedTuple):
+    """Number of records, public or noisy, and the distribution of the noise on it; None where it is public."""
+
+    value: float
+    noise: DiscreteGaussian | None
+
+
 def pair_statistics(
     domain: Domain,
     plan: MeasurementPlan,
     measured: Measured,
-    total: float,
-    total_noise: DiscreteGaussian | None,
+    records: NumberOfRecords,
     guarantee: PrivacyGuarantee | None,
     provenance: Provenance,
 ) -> NoisyStatistics:
@@ -349,10 +356,8 @@ def pair_statistics(
         Variables and states, as declared.
     plan, measured
         The plan of the measurement, and the noisy numbers.
-    total
-        Number of records, public or noisy.
-    total_noise
-        Law of the noise on it, ``None`` where it is public.
+    records
+        Number of records.
     guarantee, provenance
         Those of the whole release.
     """
@@ -365,11 +370,11 @@ def pair_statistics(
         found = _tables(model, plan, measured, lonely)
     else:
         found = _moments(plan, measured)
-        if total_noise is not None:
-            records = queries.weighted(names[0], matrix=[[1, 1]], labels=["records"])
-            found.append(Measurement(records, np.array([round(total)]), total_noise))
-    if total_noise is None:
-        known = round(total)
+        if records.noise is not None:
+            everyone = queries.weighted(names[0], matrix=[[1, 1]], labels=["records"])
+            found.append(Measurement(everyone, np.array([round(records.value)]), records.noise))
+    if records.noise is None:
+        known = round(records.value)
     else:
         known = None
     return NoisyStatistics(

@@ -33,7 +33,12 @@ from bayesprivmrf.learning.frank_wolfe import (
     singles_plan,
 )
 from bayesprivmrf.learning.models.solution import Signal
-from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
+from bayesprivmrf.learning.select_measure import (
+    NumberOfRecords,
+    PairTargets,
+    pair_statistics,
+    singles_sensitivity,
+)
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -360,7 +365,11 @@ def release_of(
         asked = singles_plan(domain.cardinalities, law)
         signal = PairTargets.of(fitted.measured, asked, total, variance).signal()
         statistics = pair_statistics(
-            domain, asked, fitted.measured, total, plan.total_noise, **stamp.fields
+            domain,
+            asked,
+            fitted.measured,
+            NumberOfRecords(total, plan.total_noise),
+            **stamp.fields,
         )
     steps = plan.map.steps_for(total)
     details = {

@@ -28,7 +28,11 @@ from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raisin
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.solution import FALLBACK, HIDDEN_BY_NOISE
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, details_of
-from bayesprivmrf.learning.select_measure.targets import noise_share, pair_statistics
+from bayesprivmrf.learning.select_measure.targets import (
+    NumberOfRecords,
+    noise_share,
+    pair_statistics,
+)
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.record_mechanisms import (
     CodedRecords,
@@ -230,7 +234,11 @@ def couplings_release(
         field_vector=fitted.field_vector,
         map=form.map,
         statistics=pair_statistics(
-            domain, form.map.plan, fitted.measured, total, plan.total_noise, **stamp.fields
+            domain,
+            form.map.plan,
+            fitted.measured,
+            NumberOfRecords(total, plan.total_noise),
+            **stamp.fields,
         ),
         **stamp.fields,
     )
