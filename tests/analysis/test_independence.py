@@ -9,6 +9,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.analysis.independence import distances, independent_means
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.noise import DiscreteLaplace
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
@@ -87,9 +88,10 @@ def test_order_of_the_variables_only_moves_the_axes():
 def test_the_more_accurate_table_is_read():
     table = DEPENDENT.sum(axis=0) * RECORDS
     network = bpm.declare(states=STATES, cliques=[tuple(STATES)])
+    noise = DiscreteLaplace(200.0).draw(DEPENDENT.shape, np.random.default_rng(1))
     release = bpm.NoisyStatistics.from_tables(
         network,
-        {tuple(STATES): np.rint(DEPENDENT * RECORDS), ("ill", "smokes"): np.rint(table.T)},
+        {tuple(STATES): np.rint(DEPENDENT * RECORDS) + noise, ("ill", "smokes"): np.rint(table.T)},
         noise={tuple(STATES): DiscreteLaplace(200.0), ("ill", "smokes"): DiscreteLaplace(1.0)},
         total=RECORDS,
     )
@@ -155,3 +157,19 @@ def test_odd_questions_are_refused():
     )
     with pytest.raises(ArgumentError, match="cannot be simulated"):
         analysis.independence_test(nobody, "a", "b")
+
+
+@pytest.mark.parametrize("at_most", [1, 3])
+def test_rows_of_the_same_people_are_not_taken_for_independent_records(at_most):
+    rng = np.random.default_rng(1)
+    codes = np.repeat(rng.integers(0, 2, (200, 2)), at_most, axis=0)
+    frame = pd.DataFrame({"a": codes[:, 0], "b": codes[:, 1]})
+    frame["id"] = np.repeat(np.arange(200), at_most)
+    network = bpm.declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    mechanism = LaplaceStatistics(epsilon=20.0, person="id", at_most=at_most)
+    release = mechanism.release(network, frame, rng=1)
+    if at_most == 1:
+        assert analysis.independence_test(release, "a", "b", draws=99, rng=1).p_value > 0.01
+    else:
+        with pytest.raises(ArgumentError, match="one row a person"):
+            analysis.independence_test(release, "a", "b", draws=99, rng=1)
