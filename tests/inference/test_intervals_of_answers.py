@@ -81,9 +81,12 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
     is_free = (estimate > least) & (estimate < most)
     below, above = (estimate - least)[is_free], (most - estimate)[is_free]
     place, slope = np.log(below / above), (below + above) / (below * above)
-    for name, sign in (("lower", -1), ("upper", 1)):
-        bent = place + sign * norm.ppf(0.9) * slope * deviations[is_free]
-        expected = least[is_free] + (most - least)[is_free] / (1 + np.exp(-bent))
+    for name, sign, farther in (("lower", -1, np.minimum), ("upper", 1, np.maximum)):
+        reach = sign * norm.ppf(0.9) * deviations[is_free]
+        bent = place + slope * reach
+        on_log_odds = least[is_free] + (most - least)[is_free] / (1 + np.exp(-bent))
+        on_own_scale = np.clip(estimate[is_free] + reach, least[is_free], most[is_free])
+        expected = farther(on_log_odds, on_own_scale)
         assert frame[name][is_free].to_numpy() == pytest.approx(expected, rel=1e-5)
 
 
