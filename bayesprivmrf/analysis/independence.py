@@ -168,7 +168,7 @@ def independence_test(
     Raises
     ------
     ArgumentError
-        An argument is out of range, or the release cannot be simulated.
+        An argument is out of range, or the release cannot be simulated, such as one of people with several rows.
     ModelError
         A variable is unknown or repeated, or has one state; or no released table contains the variables.
 
@@ -189,6 +189,11 @@ def independence_test(
     remedy = "release the table afresh with a part of the budget, by LaplaceStatistics or GaussianStatistics"
     is_free = release.provenance.mechanism not in _CHOOSING
     require(is_free, "release", must, f"tables of {release.provenance.mechanism}", remedy)
+    must = "be of one row a person"
+    remedy = "rows of one person depend on each other, which the test would take for dependence of the variables"
+    rows = release.person_rows
+    is_single = rows is None or rows.at_most == 1
+    require(is_single, "release", must, "several rows a person", remedy)
     table = _table_of(release, tuple(positions), shape)
     size = _records(release, table)
     seed = None

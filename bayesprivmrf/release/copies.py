@@ -2,12 +2,12 @@ r"""Noisy numbers that are given twice, and would be counted as two independent 
 
 Two measurements of the same people have independent noise. If one is a table and the other has the same variables, or
 some of them, the second repeats the first where its numbers are the sums of the first's numbers. Given the first, a
-number of the second is equal to such a sum with a probability of at most :math:`\min(1, g\, p_0)`, whatever the
-counts are: :math:`p_0` is the largest density of the second's noise, and g the step of its published numbers. By the
-same argument the noise of a summed cell bounds it. So the probability that all numbers agree by chance is at
-most the product over the numbers; of both products the smaller one is used. Numbers that are zero are left out,
-because a publisher may set them. Exact numbers, bounds and rules that depend on the count agree rightly, and are not
-compared.
+number of the second is within a rounding error e of such a sum with a probability of at most
+:math:`\min(1, (g + 2 e) p_0)`, whatever the counts are: :math:`p_0` is the largest density of the second's noise, and
+g the step of its published numbers. By the same argument the noise of a summed cell bounds it. So the probability
+that all numbers agree by chance is at most the product over the numbers; of both products the smaller one is used.
+Numbers that are zero are left out, because a publisher may set them. Exact numbers, bounds and rules that depend on
+the count agree rightly, and are not compared.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from bayesprivmrf.release.measurement import Measurement
 # Probability of a coincidence, times the number of compared pairs, below which equal numbers are copies. Arbitrary:
 # so small that no user meets it by chance, and reached by four numbers with two decimals and noise of scale 1.
 _COINCIDENCE = 1e-6
-# Difference of equal numbers, as a share of the largest, that summation may cause
-_ROUNDING = 1e-9
+# Difference of equal numbers, as a share of the largest, that summation and 15 printed digits may cause
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -70,10 +70,10 @@ class Told:
         order = np.argsort(np.argsort(kept))
         return table.sum(axis=left).transpose(order).ravel()
 
-    def log_chance(self, numbers: int) -> float:
-        """Return the log of the largest probability that so many numbers agree by chance."""
+    def log_chance(self, numbers: int, slack: float) -> float:
+        """Return the log of the largest probability that so many numbers agree up to `slack` by chance."""
         peak = float(np.exp(self.noise.log_probability(np.zeros(1), np.zeros(1)))[0])
-        return numbers * float(np.log(min(1.0, grid_of(self.values) * peak)))
+        return numbers * float(np.log(min(1.0, (grid_of(self.values) + 2 * slack) * peak)))
 
 
 def told_by(queries: Sequence[BoundQuery], measurements: Sequence[Measurement]) -> list[Told]:
@@ -134,8 +134,8 @@ def _log_chance_of_copy(one: Told, other: Told) -> float:
         sums = other.values
     else:
         sums = other.summed(one.scope)
-    slack = _ROUNDING * np.abs(other.values).max(initial=1.0)
+    slack = _ROUNDING * max(np.abs(part).max(initial=1.0) for part in (other.values, sums))
     if (np.abs(sums - one.values) > slack).any():
         return 0.0
     numbers = int((one.values != 0).sum())
-    return min(one.log_chance(numbers), other.log_chance(numbers))
+    return min(one.log_chance(numbers, slack), other.log_chance(numbers, slack))

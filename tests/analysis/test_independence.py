@@ -9,6 +9,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.analysis.independence import distances
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.noise import DiscreteLaplace, RandomRounding
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
@@ -84,16 +85,16 @@ def test_order_of_the_variables_only_moves_the_axes():
 
 def test_the_more_accurate_table_is_read():
     table = DEPENDENT.sum(axis=0) * RECORDS
-    noisy = np.rint(table.T) + np.array([[3, -1], [0, 2]])
     network = bpm.declare(states=STATES, cliques=[tuple(STATES)])
+    noise = DiscreteLaplace(200.0).draw(DEPENDENT.shape, np.random.default_rng(1))
     release = bpm.NoisyStatistics.from_tables(
         network,
-        {tuple(STATES): np.rint(DEPENDENT * RECORDS), ("ill", "smokes"): noisy},
+        {tuple(STATES): np.rint(DEPENDENT * RECORDS) + noise, ("ill", "smokes"): np.rint(table.T)},
         noise={tuple(STATES): DiscreteLaplace(200.0), ("ill", "smokes"): DiscreteLaplace(1.0)},
         total=RECORDS,
     )
     found = analysis.independence_test(release, "smokes", "ill", draws=199, rng=1)
-    expected = distances(noisy.T[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
+    expected = distances(np.rint(table)[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
     assert found.statistic == pytest.approx(expected[0], rel=0.01)
     assert found.p_value == pytest.approx(1 / 200)
 
@@ -161,3 +162,19 @@ def test_odd_questions_are_refused():
     )
     with pytest.raises(ArgumentError, match="cannot be simulated"):
         analysis.independence_test(nobody, "a", "b")
+
+
+@pytest.mark.parametrize("at_most", [1, 3])
+def test_rows_of_the_same_people_are_not_taken_for_independent_records(at_most):
+    rng = np.random.default_rng(1)
+    codes = np.repeat(rng.integers(0, 2, (200, 2)), at_most, axis=0)
+    frame = pd.DataFrame({"a": codes[:, 0], "b": codes[:, 1]})
+    frame["id"] = np.repeat(np.arange(200), at_most)
+    network = bpm.declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    mechanism = LaplaceStatistics(epsilon=20.0, person="id", at_most=at_most)
+    release = mechanism.release(network, frame, rng=1)
+    if at_most == 1:
+        assert analysis.independence_test(release, "a", "b", draws=99, rng=1).p_value > 0.01
+    else:
+        with pytest.raises(ArgumentError, match="one row a person"):
+            analysis.independence_test(release, "a", "b", draws=99, rng=1)

@@ -188,9 +188,10 @@ def test_simultaneous_limits_of_draws_hold_the_wanted_share_of_draws(posterior):
 
     draws = posterior.quantity(ratios, draws=100_000).draws.values.reshape(-1, 3)
     lower, upper = found["lower"].to_numpy(), found["upper"].to_numpy()
-    held = ((draws >= lower) & (draws <= upper)).all(axis=1).mean()
-    # all draws beside those that the limits were found from
-    assert PROB - 0.01 <= held <= PROB + 0.03
+    # limits are draws, but for the rounding error of a logarithm
+    inside = (draws >= lower * (1 - 1e-9)) & (draws <= upper * (1 + 1e-9))
+    held = inside.all(axis=1).mean()
+    assert PROB <= held <= PROB + 0.03
 
 
 def test_the_prior_decides_what_nothing_measured_bears_on():

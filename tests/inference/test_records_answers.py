@@ -13,6 +13,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import NoiseAwareMAP
+from bayesprivmrf.noise import Coarsened
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
 
@@ -227,3 +228,15 @@ def test_levels_of_areas_restrict_nothing_and_are_taken():
     assert (
         np.abs(frame[["lower", "upper"]].to_numpy() - noisy.reshape(-1, 1)) < 8 * 2 * 2**0.5
     ).all()
+
+
+def test_a_wide_range_beside_narrow_ones_keeps_its_own_upper_limit():
+    # the variance of the widest range is eight times the mean over the table
+    rule = Coarsened([(0, 9), (10, 19), (20, 49), (50, 99), (100, 999), (1000, 5000)])
+    network = bpm.declare({"a": list(range(8))}, [("a",)])
+    published = rule.publish([3, 5, 12, 15, 30, 14, 3000, 8])
+    release = bpm.NoisyStatistics.from_tables(network, {"a": published}, noise=rule)
+    fit = bpm.NoiseAwareMAP().fit(release)
+    row = fit.interval("a", of="records").loc[6]
+    deviation = np.sqrt(fit.mode.means.evidence.noise_variance[6])
+    assert row["upper"] - row["estimate"] > 0.98 * REACH * deviation

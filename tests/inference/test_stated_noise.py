@@ -7,6 +7,8 @@ import pytest
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status
+from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -193,3 +195,27 @@ def test_an_accurate_table_beside_noisy_ones_leaves_the_naive_estimate_right():
 def test_the_posterior_mean_is_judged_as_well():
     found, _ = fitted(LatentCounts(), plain(4), draws=100, chains=2, rng=1)
     assert found.stats["estimate_tail"] > 0.01
+
+
+@pytest.mark.parametrize(
+    "law", [DiscreteLaplace(20.0), DiscreteLaplace(5.0), DiscreteGaussian(8.0)]
+)
+def test_numbers_rounded_to_even_multiples_are_not_accused(law):
+    # ties go to the even multiple, so that -1, 0 and 1 are all rounded to 0
+    empty = declare({"a": list(range(100)), "b": list(range(100))}, [("a", "b")])
+    noise = law.draw((100, 100), np.random.default_rng(4))
+    release = NoisyStatistics.from_tables(empty, {("a", "b"): 2 * np.rint(noise / 2)}, noise=law)
+    problems, stats = noise_contradictions(gather([release]), None)
+    assert not problems
+    assert stats["noise_tail"] > 0.01
+
+
+@of_estimators
+def test_summed_noise_below_zero_is_no_contradiction(estimator):
+    # tails of summed Laplace noise are heavier than normal: 4.6 standard deviations are not rare
+    law = Laplace(5.0).summed(2)
+    table = np.array([[100.0, 20.0], [-46.0, 40.0]])
+    network = declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    release = NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=law)
+    found, _ = fitted(estimator, release)
+    assert found.stats["noise_tail"] == 1.0

@@ -83,3 +83,20 @@ def test_independent_measurements_are_not_refused():
         law = DiscreteLaplace(1.0)
         tables = [("a", 50 + law.draw(12, rng)) for _ in range(2)]
         assert from_tables(network, tables, noise=law)
+
+
+def test_large_numbers_that_differ_by_their_noise_are_accepted():
+    # the difference is a ten-billionth of the numbers, and a tenth of the noise
+    first = np.array([512345678.123457, 487654321.765433])
+    query = coarsened("a", a={"low": [0], "high": [1, 2]})
+    given = [Measurement(query, first + shift, Laplace(0.5)) for shift in (0.0, 0.05123)]
+    assert NoisyStatistics.from_measurements(CHAIN, given)
+    with pytest.raises(ModelError, match="give these numbers once"):
+        NoisyStatistics.from_measurements(CHAIN, [given[0], given[0]])
+
+
+def test_agreement_within_rounding_errors_is_likely_where_they_exceed_the_noise():
+    first = np.array([5.12345678e15, 4.87654321e15])
+    query = coarsened("a", a={"low": [0], "high": [1, 2]})
+    given = [Measurement(query, first + shift, Laplace(0.5)) for shift in (0.0, 1.0)]
+    assert NoisyStatistics.from_measurements(CHAIN, given)

@@ -15,6 +15,9 @@ the measurement are multiples (`bayesprivmrf.noise.grid`).
   has no bound of the first kind: far from its center it falls so fast that a number that is at most 0 is almost
   surely 0.
 
+Where whole numbers are rounded to a multiple of an even g, numpy and Python round ties to the even multiple, so that
+g + 1 of them become 0. Both bounds therefore have g + 1 in place of g.
+
 **Rounded numbers.** All m numbers of a measurement are multiples of k > 1. Noise moves a number into that class with
 a probability of at most :math:`M_k`, the largest mass of the noise in one residue class, whatever the count. The
 p-value is :math:`M_k^m` times the number of k that are tried (`_ROUNDED_TO`). Rounding is harmless beside large
@@ -25,7 +28,9 @@ center a log-concave density has a decreasing mean residual life, so that -y giv
 n = 0. For Laplace noise it is exponential whatever the count, so that :math:`2 \sum |y| / b` has the
 :math:`χ^2_{2m}` distribution; on a grid, :math:`\sum (|y|/g - 1)` has the negative binomial distribution with
 :math:`a = e^{-g/b}`. For normal noise :math:`\sum y^2/σ^2` is stochastically smaller than :math:`χ^2_m`, on a grid
-with :math:`|y| - g` in place of :math:`|y|`.
+with :math:`|y| - g` in place of :math:`|y|`. If g is even, ties make the steps of the grid unequal. Then
+:math:`|y| - g - 1`, or 0, takes the place of :math:`|y|`, and on steps of 1 of :math:`|y| - 1`. Summed noise is not
+tested, because its tails are heavier than those of the normal density that stands for it.
 
 **Larger noise in numbers that overlap.** The residuals r of least squares over all tables that agree with each other
 (`bayesprivmrf.inference.least_squares`) are a projection of the noise, in its standard deviations:
@@ -109,6 +114,12 @@ class _Numbers:
     def grid(self) -> float:
         """Step g of the published numbers, records."""
         return grid_of(self.values)
+
+    @property
+    def bin_width(self) -> float:
+        """Largest number of records that are rounded to one multiple of the grid, ties included."""
+        has_ties = self.grid > 1 and self.grid % 2 == 0
+        return self.grid + has_ties
 
     @property
     def counts(self) -> FloatArray:
@@ -212,11 +223,11 @@ def _clipped(evidence: Evidence, numbers: list[_Numbers]) -> _Finding | None:
         zeros = int((counts == 0).sum())
         if not zeros:
             continue
-        largest = float(each.mass(np.zeros(1), each.grid)[0])
+        largest = float(each.mass(np.zeros(1), each.bin_width)[0])
         tail = float(bdtrc(zeros - 1, counts.size, largest))
         if each.is_laplace:
             is_clipped = not (counts < 0).any()
-            rate = each.grid / each.law.scale
+            rate = each.bin_width / each.law.scale
             own = (-math.expm1(-rate)) ** zeros if is_clipped else 1.0
             tail = min(1.0, 2 * min(tail, own))
         tails.append(tail)
@@ -267,7 +278,8 @@ def _too_far_below(evidence: Evidence, numbers: list[_Numbers]) -> _Finding | No
     places: list[int] = []
     for each in numbers:
         below = -each.counts[each.counts < 0]
-        if not below.size:
+        # without a kernel the density is not normal: sums of Laplace noise have heavier tails
+        if not below.size or each.law.kernel is None:
             continue
         tails.append(_tail_below(each, below))
         places.append(each.position)
@@ -286,15 +298,21 @@ def _tail_below(numbers: _Numbers, below: FloatArray) -> float:
     law = numbers.law
     size = below.size
     if not numbers.is_laplace:
-        beyond = np.maximum(below - numbers.grid, 0.0) / law.scale
+        beyond = np.maximum(below - numbers.bin_width, 0.0) / law.scale
         return float(chdtrc(size, float(beyond @ beyond)))
-    steps = float((below / numbers.grid - 1).sum())
     if numbers.grid <= 10.0**-MOST_DECIMALS:  # no grid
         return float(gammaincc(size, below.sum() / law.scale))
-    steps = max(round(steps), 0)
+    if numbers.bin_width == numbers.grid:
+        step = numbers.grid
+        beyond = below - step
+    else:
+        # with ties the multiples are unequally far apart, so that whole records are the steps
+        step = 1.0
+        beyond = np.maximum(below - numbers.bin_width, 0.0)
+    steps = max(round(float(beyond.sum() / step)), 0)
     if steps == 0:
         return 1.0
-    return float(betainc(steps, size, math.exp(-numbers.grid / law.scale)))
+    return float(betainc(steps, size, math.exp(-step / law.scale)))
 
 
 def _finding(

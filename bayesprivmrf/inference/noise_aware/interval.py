@@ -652,7 +652,8 @@ def _limits_of_private(
     """Return answers of the records and their limits where N is private.
 
     Limits are normal on the scale of answers, or on that of logarithms too if no record's answer is negative, where
-    the farther ones count. No upper limit is beyond what the noise of the measured numbers leaves possible.
+    the farther ones count. The upper limit of logarithms is at most what the noise of the measured numbers leaves
+    possible.
 
     Parameters
     ----------
@@ -673,10 +674,12 @@ def _limits_of_private(
         lowest = base * np.exp(below * deviations / base)
         highest = base * np.exp(above * deviations / base)
     relative = evidence.total_standard_error / np.exp(mode.log_total)
-    highest = np.minimum(highest, most * np.exp(mode.log_total + z * relative))
-    highest = np.minimum(highest, estimates + z * np.sqrt(answer_noise(evidence, asked)))
     lower = estimates + below * deviations
     upper = estimates + above * deviations
+    highest = np.minimum(highest, estimates + z * np.sqrt(answer_noise(evidence, asked)))
+    # rules leave the cells of a table unequally uncertain, and their mean may be less than this answer's own
+    highest = np.maximum(highest, upper)
+    highest = np.minimum(highest, most * np.exp(mode.log_total + z * relative))
     lower = np.where(is_positive, np.minimum(np.maximum(lower, 0.0), lowest), lower)
     upper = np.where(is_positive, np.maximum(highest, estimates), upper)
     return estimates, lower, upper
