@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ConsistencyWarning
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status
+from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
-from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics

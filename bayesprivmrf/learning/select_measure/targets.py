@@ -341,7 +341,7 @@ def pair_statistics(
     domain: Domain,
     plan: MeasurementPlan,
     measured: Measured,
-    records: NumberOfRecords,
+    number: NumberOfRecords,
     guarantee: PrivacyGuarantee | None,
     provenance: Provenance,
 ) -> NoisyStatistics:
@@ -356,7 +356,7 @@ def pair_statistics(
         Variables and states, as declared.
     plan, measured
         The plan of the measurement, and the noisy numbers.
-    records
+    number
         Number of records.
     guarantee, provenance
         Those of the whole release.
@@ -370,11 +370,11 @@ def pair_statistics(
         found = _tables(model, plan, measured, lonely)
     else:
         found = _moments(plan, measured)
-        if records.noise is not None:
+        if number.noise is not None:
             everyone = queries.weighted(names[0], matrix=[[1, 1]], labels=["records"])
-            found.append(Measurement(everyone, np.array([round(records.value)]), records.noise))
-    if records.noise is None:
-        known = round(records.value)
+            found.append(Measurement(everyone, np.array([round(number.value)]), number.noise))
+    if number.noise is None:
+        known = round(number.value)
     else:
         known = None
     return NoisyStatistics(
