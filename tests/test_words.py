@@ -131,6 +131,18 @@ def test_stored_outputs_are_those_of_the_site(tmp_path, old, new, is_alike):
     assert check_site.old_outputs(site, stored) == ([] if is_alike else [fault])
 
 
+def test_numbers_of_another_processor_are_not_compared(tmp_path):
+    stored, site = tmp_path / "stored", tmp_path / "site"
+    stored_notebook(stored, ("stdout", "a 0.345 ok"), ("stdout", "b 3 ok"))
+    stored_notebook(site, ("stdout", "a 0.365 ok"), ("stdout", "b 3 model"))
+    assert len(check_site.old_outputs(site, stored)) == 2
+    path = stored / "01.ipynb"
+    notebook = json.loads(path.read_text()) | {"metadata": {"processor": "another"}}
+    path.write_text(json.dumps(notebook))
+    (fault,) = check_site.old_outputs(site, stored)
+    assert "cell 2 " in fault
+
+
 def test_a_site_is_checked_as_it_is_served(tmp_path):
     (tmp_path / "how-to").mkdir()
     (tmp_path / "index.html").write_text(
