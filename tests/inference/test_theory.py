@@ -1,5 +1,7 @@
 """What the CGM paper proves or reports of the estimators, as tests with a stated level."""
 
+import warnings
+
 import numpy as np
 import pytest
 from inference.conftest import (
@@ -74,10 +76,11 @@ def test_defaults_come_near_the_best_ridge_in_hindsight_and_beat_uniform():
         rng = np.random.default_rng([99, seed])
         counts, truth = simulated_counts(THIRD, records, rng)
         release = noisy_release(THIRD, counts, Laplace(scale), rng)
-        best = min(
-            divergence(THIRD, truth, NaiveMLE(ridge=10.0**power).fit(release))
-            for power in (-4, -3, -2, -1, 0)
-        )
+        with warnings.catch_warnings(action="ignore"):  # large ridges contradict the release
+            best = min(
+                divergence(THIRD, truth, NaiveMLE(ridge=10.0**power).fit(release))
+                for power in (-4, -3, -2, -1, 0)
+            )
         for name, solution in (
             ("naive", NaiveMLE().fit(release)),
             ("cgm", CGM().fit(release)),
