@@ -242,8 +242,9 @@ def _table_of(
         summed = whole.sum(axis=others).transpose([kept.index(v) for v in positions])
         counts = summed.reshape(-1, *shape[-2:])
         added = whole.size // counts.size
-        # rules that depend on the count are simulated for whole tables alone
-        if added > 1 and not hasattr(one.noise, "variance"):
+        # rules that depend on the count are simulated for whole tables alone, and bounds estimate nothing
+        is_summable = added == 1 or one.noise.is_additive
+        if one.noise.is_bounded or not is_summable:
             is_skipped = True
             continue
         variances = added * np.asarray(one.noise.variance_given(np.maximum(counts / added, 0.0)))
@@ -260,7 +261,7 @@ def _table_of(
     seen = "none that contains them"
     if is_skipped:
         must = f"hold a table of {names} and no other variable"
-        seen = "larger ones, whose sums the test cannot simulate under their rule"
+        seen = "only bounds, or larger ones whose sums the test cannot simulate under their rule"
     remedy = "release the joint table of these variables"
     require(found, "release", must, seen, remedy, error=ModelError)
     return min(found, key=lambda table: float(table.variances.mean()))

@@ -16,7 +16,7 @@ variance μ has
 
 It is found at the fit's own means, and the fit is repeated (`Evidence.at_fit`). This is one step of expectation
 propagation (Minka 2001) with the model as the cavity. Where μ is far above the counts that y allows, it is the
-uniform or triangular density of the rule; where y allows one count, the count is exact.
+uniform or triangular density of the rule. No variance is below 1/12, also where y allows one count only.
 
 **Tests of fit** compare the count that y estimates, :math:`\hat n(y)`, with μ. Its mean square error
 :math:`E\,(\hat n(y) - n)^2` is averaged over a Poisson count with mean μ, and so has none of the steps of a rule. If
@@ -32,7 +32,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
@@ -67,6 +67,8 @@ _WIDE = 2.0
 _REUSED = 250
 # Largest count of a perturbation table, which bounds its memory; published tables end at 750 or below
 _MOST_ROWS = 100_000
+# Perturbation tables that are kept in memory; a release has one or two
+_MOST_TABLES = 16
 # Largest count of a range, and largest change; sums of such counts are exact in floats
 _LARGEST_COUNT = 2**52
 # Largest base of rounding, and entries of a block of averages over its residues, which bound memory
@@ -701,7 +703,7 @@ class _Perturbation(NamedTuple):
     chances: np.ndarray
 
 
-@cache
+@lru_cache(maxsize=_MOST_TABLES)
 def _perturbation(text: str) -> _Perturbation:
     """Return the perturbation table that `CellKey` stores as text."""
     rows = json.loads(text)

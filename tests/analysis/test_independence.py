@@ -10,7 +10,7 @@ from bayesprivmrf import analysis
 from bayesprivmrf.analysis.independence import distances
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
-from bayesprivmrf.noise import DiscreteLaplace, RandomRounding
+from bayesprivmrf.noise import DiscreteLaplace, RandomRounding, Within
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
 INDEPENDENT = np.einsum(
@@ -178,3 +178,13 @@ def test_rows_of_the_same_people_are_not_taken_for_independent_records(at_most):
     else:
         with pytest.raises(ArgumentError, match="one row a person"):
             analysis.independence_test(release, "a", "b", draws=99, rng=1)
+
+
+def test_bounds_alone_are_refused():
+    """The middle of two bounds is no estimate of a count, so that a p-value of it would mean nothing."""
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    middle, within = Within.between(0, 9)
+    table = np.full((2, 2), middle)
+    release = bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=within, total=20)
+    with pytest.raises(ModelError, match="got only bounds"):
+        analysis.independence_test(release, "a", "b", draws=99, rng=1)
