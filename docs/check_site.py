@@ -193,10 +193,17 @@ def _made_here(path: Path) -> bool:
 
 def _shown(cell: dict) -> str:
     """Return the text that a cell shows, with the sizes of its pictures, and without lines that state a time."""
-    outputs = [one for one in cell["outputs"] if one.get("name") != "stderr"]
-    parts = [one.get("text") or one.get("data", {}).get("text/plain", "") for one in outputs]
-    lines = "\n".join("".join(part) for part in parts).splitlines()
-    return "\n".join(line for line in lines if not re.search(r"\bseconds?\b", line))
+    parts = []
+    for output in cell["outputs"]:
+        if output.get("name") == "stderr":
+            continue
+        text = "".join(output.get("text") or output.get("data", {}).get("text/plain", ""))
+        # a stream that reached the site in two pieces is executed as the whole, followed by its last piece
+        is_repeated = output["output_type"] == "stream" and parts and parts[-1].endswith(text)
+        if not is_repeated:
+            parts.append(text)
+    lines = "\n".join(parts).splitlines()
+    return "\n".join(line for line in lines if line and not re.search(r"\bseconds?\b", line))
 
 
 def _is_alike(old: str, new: str, has_numbers: bool) -> bool:
