@@ -35,7 +35,7 @@ from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.criticism.order import untested_memory
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, point_status
 from bayesprivmrf.inference.limits import ChainFunction, Limits
-from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transition_rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, project

@@ -258,7 +258,7 @@ def test_tests_take_names_from_the_packages_that_list_them_and_little_from_insid
     for test in modules_below(ROOT / "tests").values():
         for node in test.nodes:
             if isinstance(node, ast.Attribute):
-                is_own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+                is_own = ast.unparse(node.value) in ("self", "cls", "super()")
                 is_public = node.attr.startswith("__") or node.attr in (
                     "_replace",
                     "_asdict",

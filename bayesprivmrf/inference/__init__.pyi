@@ -1,3 +1,4 @@
+from .answers import AnswersPerRecord, FittedPotentials, answers_per_record
 from .cgm import CGM
 from .evidence import Evidence
 from .given_releases import gather
@@ -12,22 +13,29 @@ from .posterior.results.loading import load_posterior
 from .posterior.results.posterior import Posterior
 from .result import Result
 from .solution import Solution, Status, uniform_solution
+from .transition_rows import TransitionRows
+from .transition_sums import NoisySums
 
 __all__ = [
     "CGM",
+    "AnswersPerRecord",
     "Evidence",
+    "FittedPotentials",
     "JointEstimate",
     "LatentCounts",
     "Limits",
     "Mark",
     "NaiveMLE",
     "NoiseAwareMAP",
+    "NoisySums",
     "Posterior",
     "Result",
     "RowStatus",
     "Solution",
     "Status",
     "TableFunction",
+    "TransitionRows",
+    "answers_per_record",
     "combine_estimates",
     "gather",
     "interval_frame",

@@ -35,12 +35,12 @@ from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transition_rows import TransitionRows
 from bayesprivmrf.inference.transitions.mode import (
     exact_transitions,
     naive_transitions,
     refuse_loopy_transitions,
 )
-from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Gaussian, NoNoise
 from bayesprivmrf.release import NoisyStatistics

@@ -13,8 +13,8 @@ from scipy.stats import norm
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, NoIntervalError
-from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Result
-from bayesprivmrf.inference.noise_aware import AnswersPerRecord, standard_errors
+from bayesprivmrf.inference import AnswersPerRecord, NaiveMLE, NoiseAwareMAP, Result
+from bayesprivmrf.inference.noise_aware import standard_errors
 from bayesprivmrf.marginals import Elimination, Factor, between, marginal_of
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure, reference
 from bayesprivmrf.model import Domain, ModelSpecification

@@ -19,9 +19,15 @@ from repeats import few
 from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
+from bayesprivmrf.inference import (
+    FittedPotentials,
+    NoiseAwareMAP,
+    Status,
+    answers_per_record,
+    limits_of_draws,
+)
 from bayesprivmrf.inference.asked import Asked
-from bayesprivmrf.inference.noise_aware import FittedPotentials, answers_per_record, standard_errors
+from bayesprivmrf.inference.noise_aware import standard_errors
 from bayesprivmrf.learning.models import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification

@@ -12,8 +12,8 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference import NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
+from bayesprivmrf.inference import NoiseAwareMAP, NoisySums, Status, TransitionRows, gather
+from bayesprivmrf.inference.transitions import transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise

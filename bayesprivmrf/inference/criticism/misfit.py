@@ -52,7 +52,7 @@ from bayesprivmrf.inference.criticism.noise_misfit import Misfit
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
-from bayesprivmrf.inference.transitions.rows import NoisySums
+from bayesprivmrf.inference.transition_sums import NoisySums
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import SQUARE
 

@@ -44,7 +44,7 @@ from bayesprivmrf.escapes import printable
 from bayesprivmrf.inference.criticism.noise_misfit import SMALLEST_MISFIT_TAIL
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.given_model import MeasuredNumbers
-from bayesprivmrf.inference.transitions.rows import NoisySums
+from bayesprivmrf.inference.transition_sums import NoisySums
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.chain import Chain, chain_of

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
+from bayesprivmrf.inference.answers import FittedPotentials, answers_per_record
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
@@ -22,9 +23,7 @@ from bayesprivmrf.inference.joint_estimate import JointEstimate, joint_estimate,
 from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.noise_aware.interval import (
-    FittedPotentials,
     answers_covariances,
-    answers_per_record,
     contrast_covariances,
     coordinate_covariance,
     interval_of_records,
@@ -37,12 +36,12 @@ from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transition_rows import TransitionRows
 from bayesprivmrf.inference.transitions.mode import (
     naive_transitions,
     refuse_loopy_transitions,
     transition_mode,
 )
-from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import (
     TransitionSolution,
     delta_errors,

@@ -30,7 +30,8 @@ from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.loglinear_fit.search import Descent, Last, Phase, Turn, iterate
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows
+from bayesprivmrf.inference.transition_rows import TransitionRows
+from bayesprivmrf.inference.transition_sums import NoisySums
 from bayesprivmrf.model.tables import FloatArray
 
 # Largest number of renewals of V; fits that settle take about six, so that 50 is arbitrary

@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bayesprivmrf.checks import require
+from bayesprivmrf.inference.answers import (
+    AnswersPerRecord,
+    FittedPotentials,
+    answers_per_record,
+)
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
@@ -22,11 +27,6 @@ from bayesprivmrf.inference.joint_estimate import (
     normal_table,
 )
 from bayesprivmrf.inference.limits import ChainFunction, Limits, cut_limits, half_width
-from bayesprivmrf.inference.noise_aware.interval import (
-    AnswersPerRecord,
-    FittedPotentials,
-    answers_per_record,
-)
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.model.tables import FloatArray

@@ -50,7 +50,7 @@ from bayesprivmrf.inference.posterior.whole_records.engine import Rows, Start
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.whole_records.moves import move_records, step, sum_rows
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
-from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transition_rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
