@@ -1,5 +1,7 @@
 from .associations import association, residuals
-from .independence import TestResult, independence_test
+from .hypothesis_tests import TestResult
+from .independence import compare_groups, equal_odds_test, goodness_of_fit, independence_test
+from .panels import homogeneity, stationarity_test, symmetry
 from .ratios import odds_ratios, pooled_odds_ratio, risk_differences, risk_ratios
 from .regressions import Regression, regression
 from .standardization import standardize
@@ -8,6 +10,10 @@ __all__ = [
     "Regression",
     "TestResult",
     "association",
+    "compare_groups",
+    "equal_odds_test",
+    "goodness_of_fit",
+    "homogeneity",
     "independence_test",
     "odds_ratios",
     "pooled_odds_ratio",
@@ -16,4 +22,6 @@ __all__ = [
     "risk_differences",
     "risk_ratios",
     "standardize",
+    "stationarity_test",
+    "symmetry",
 ]

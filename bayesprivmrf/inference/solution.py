@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, fit_headline, marked, stated
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.inference.interval_frame import POINT, Status
 from bayesprivmrf.inference.limits import Limits
@@ -102,6 +103,42 @@ class Solution(Result):
     def log_partition(self) -> float:
         """A(θ), nats; the Bethe approximation under loopy inference."""
         return self._evaluated[0]
+
+    @property
+    def log_likelihood(self) -> float:
+        """Log-likelihood of the fit given the released numbers, with sampling and noise, nats.
+
+        The latent counts of the records are integrated out under a normal approximation
+        (`bayesprivmrf.inference.log_likelihood`). Compare it among fits of the same release. Twice the difference of
+        two nested models is roughly chi-square; for a p-value that counts the noise in, use
+        `bayesprivmrf.analysis.goodness_of_fit`.
+
+        Raises
+        ------
+        ModelError
+            The fit keeps no released numbers, has counts within bounds, or has loopy marginals.
+        ModelTooLargeError
+            There are too many released numbers.
+
+        Examples
+        --------
+        >>> solution.log_likelihood  # doctest: +SKIP
+        -31.4
+        """
+        from bayesprivmrf.inference.log_likelihood import log_likelihood
+
+        evidence = self._evidence
+        what = "a fit with a likelihood"
+        if evidence is None:
+            raise ModelError(
+                f"{what} must keep the released numbers, got one without; fit a release by NoiseAwareMAP()."
+            )
+        is_free = not evidence.is_bounded.any()
+        require(is_free, what, "have no counts within bounds", "some", error=ModelError)
+        is_exact = self.inference == "exact"
+        again = "fit with inference='exact'"
+        require(is_exact, what, "have exact marginals", "loopy ones", again, error=ModelError)
+        return log_likelihood(evidence, evidence.family.on_cliques(self.potentials.flat))
 
     @cached_property
     def marginals(self) -> CliqueTables:

@@ -53,7 +53,9 @@ def replicated_numbers(
     )
     must = "be of one row a person"
     remedy = "the rows of one person depend on each other, and a fit does not know how"
-    require(release.person_rows is None, "release", must, "several rows a person", remedy)
+    rows = release.person_rows
+    is_single = rows is None or rows.at_most == 1
+    require(is_single, "release", must, "several rows a person", remedy)
     model: ModelSpecification = release.specification
     same = sampler.specification.domain == model.domain
     must = "have the variables and states of the release"

@@ -356,6 +356,7 @@ class NoisyStatistics(Released):
             total=self.total,
             measurements=measurements,
             provenance=provenance,
+            person_rows=self.person_rows,
         )
 
     @cached_property

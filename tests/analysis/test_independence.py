@@ -3,14 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom, chi2, chi2_contingency
+from scipy.stats import chi2, chi2_contingency, kstest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import analysis
-from bayesprivmrf.analysis.independence import distances
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
-from bayesprivmrf.noise import DiscreteLaplace, RandomRounding, Within
+from bayesprivmrf.noise import DiscreteLaplace, NoNoise, RandomRounding, Within
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
 INDEPENDENT = np.einsum(
@@ -51,22 +50,33 @@ def test_dependence_is_found_and_conditional_independence_is_not():
     assert alone.df == 1
 
 
+def pair_release(table, noise):
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    return bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=noise)
+
+
 def test_without_noise_the_statistic_is_that_of_pearson():
-    counts = np.array([[[320, 180], [210, 290]]])
-    own = distances(counts[np.newaxis], np.zeros((1, 2, 2)), 1000)[0]
-    expected = chi2_contingency(counts[0], correction=False).statistic
-    assert own == pytest.approx(expected, rel=1e-3)
+    counts = np.array([[320, 180], [210, 290]])
+    found = analysis.independence_test(pair_release(counts, NoNoise()), "a", "b", draws=99, rng=1)
+    expected = chi2_contingency(counts, correction=False)
+    assert found.statistic == pytest.approx(expected.statistic, rel=2e-3)
+    assert found.pearson_p_value == pytest.approx(expected.pvalue, rel=1e-3)
+    assert found.expected == pytest.approx(expected.expected_freq, rel=1e-3)
 
 
-def test_the_statistic_is_about_chi_square_under_the_null():
+def test_the_statistic_is_about_chi_square_under_the_null_and_p_values_uniform():
     rng = np.random.default_rng(3)
-    size = 4000
-    counts = rng.multinomial(RECORDS, INDEPENDENT.ravel(), size=size).reshape(size, 3, 2, 2)
     noise = DiscreteLaplace(5.0)
-    noisy = counts + noise.draw(counts.shape, rng)
-    rejected = distances(noisy, np.full((3, 2, 2), noise.variance), RECORDS) > chi2.ppf(0.95, 3)
-    # level 1e-4 for a size within 0.04 and 0.06
-    assert binom.ppf(5e-5, size, 0.04) <= rejected.sum() <= binom.isf(5e-5, size, 0.06)
+    found = []
+    for _ in range(100):
+        counts = rng.multinomial(RECORDS, np.full(4, 0.25))
+        noisy = counts.reshape(2, 2) + noise.draw((2, 2), rng)
+        found.append(
+            analysis.independence_test(pair_release(noisy, noise), "a", "b", draws=99, rng=rng)
+        )
+    # level 1e-4 each
+    assert kstest([one.statistic for one in found], chi2(1).cdf).pvalue > 1e-4
+    assert kstest([one.p_value for one in found], "uniform").pvalue > 1e-4
 
 
 def test_a_private_total_is_that_of_the_table():
@@ -83,7 +93,7 @@ def test_order_of_the_variables_only_moves_the_axes():
     assert one.expected == pytest.approx(other.expected.T)
 
 
-def test_the_more_accurate_table_is_read():
+def test_tables_count_by_their_accuracy():
     table = DEPENDENT.sum(axis=0) * RECORDS
     network = bpm.declare(states=STATES, cliques=[tuple(STATES)])
     noise = DiscreteLaplace(200.0).draw(DEPENDENT.shape, np.random.default_rng(1))
@@ -94,8 +104,21 @@ def test_the_more_accurate_table_is_read():
         total=RECORDS,
     )
     found = analysis.independence_test(release, "smokes", "ill", draws=199, rng=1)
-    expected = distances(np.rint(table)[np.newaxis, np.newaxis], np.full((1, 2, 2), 2.0), RECORDS)
-    assert found.statistic == pytest.approx(expected[0], rel=0.01)
+    alone = analysis.independence_test(
+        bpm.NoisyStatistics.from_tables(
+            bpm.declare(
+                states={v: STATES[v] for v in ("smokes", "ill")}, cliques=[("smokes", "ill")]
+            ),
+            {("smokes", "ill"): np.rint(table)},
+            noise=DiscreteLaplace(1.0),
+            total=RECORDS,
+        ),
+        "smokes",
+        "ill",
+        draws=199,
+        rng=1,
+    )
+    assert found.statistic == pytest.approx(alone.statistic, rel=0.05)
     assert found.p_value == pytest.approx(1 / 200)
 
 

@@ -87,3 +87,17 @@ def test_other_variables_are_refused(release):
         release.replicate(other, rng=1)
     with pytest.raises(ArgumentError, match="fitted model"):
         release.replicate("fit", rng=1)
+
+
+def test_people_with_one_row_each_are_replicated(solution):
+    rows = bpm.release.PersonRows(at_most=1)
+    whole = release_of()
+    release = bpm.NoisyStatistics(
+        specification=whole.specification,
+        guarantee=None,
+        provenance=whole.provenance,
+        measurements=whole.measurements,
+        total=whole.total,
+        person_rows=rows,
+    )
+    assert release.replicate(solution, rng=1).person_rows == rows

@@ -1,0 +1,241 @@
+"""Results of tests, and the parametric bootstrap that gives them a p-value.
+
+The bootstrap repeats the sampling of N records at the estimate of the null hypothesis, and the perturbation, by the
+rule of each measurement. The p-value is the share of replicates with a statistic at least as large as the
+release's, the release included. Pearson's statistic of noisy counts, by contrast, rejects true hypotheses far too
+often, because it takes the noise for dependence.
+
+References
+----------
+Davison, Hinkley (1997). Bootstrap Methods and their Application, section 4.2. Cambridge University Press.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from bayesprivmrf.analysis._measured import TableNumbers, nothing_measured
+from bayesprivmrf.checks import generator, require, whole_number
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import RowStatus
+from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+type Seed = int | np.random.Generator | None
+"""Seed or generator of a test; None draws a seed."""
+
+# Fewest replicates, with which a p-value of 0.05 has a standard error of 0.02
+FEWEST_DRAWS = 99
+# Expected number of records below which a state counts as empty
+_EMPTY = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TestResult:
+    """Result of a test.
+
+    Parameters
+    ----------
+    statistic
+        The statistic Q.
+    p_value
+        Share of replicates under the null hypothesis whose statistic is at least as large, the release included.
+    degrees_of_freedom
+        Number of parameters by which the hypotheses differ, also called `df`.
+    expected
+        Counts that the null hypothesis expects, with the axes of the test.
+    mc_error
+        Standard error of the p-value by the number of replicates.
+    status, note
+        How far the result can be trusted, a `RowStatus`, and why.
+    method
+        Name of the test.
+    pearson_p_value
+        P-value of Pearson's chi-square test, which takes the noise for dependence. It is a warning and no result; NaN
+        where no released table has all the variables.
+    seed
+        Seed of the replicates; None if a generator was given.
+    """
+
+    __test__ = False  # no test of pytest
+
+    statistic: float
+    p_value: float
+    degrees_of_freedom: int
+    expected: FloatArray
+    mc_error: float
+    status: str
+    note: str
+    method: str
+    pearson_p_value: float
+    seed: int | None
+
+    @property
+    def df(self) -> int:
+        """Degrees of freedom."""
+        return self.degrees_of_freedom
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The result as a frame of one row."""
+        import pandas as pd
+
+        names = ("statistic", "df", "p_value", "mc_error", "status", "note", "method")
+        return pd.DataFrame([{name: getattr(self, name) for name in names}])
+
+
+class Null(Protocol):
+    """A null hypothesis about the joint table behind some noisy numbers."""
+
+    @property
+    def measured(self) -> TableNumbers:
+        """The numbers."""
+        ...
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """Number of directions that the hypothesis forbids and the measurements show."""
+        ...
+
+    @property
+    def expected(self) -> FloatArray:
+        """Counts that it expects, shape (cells,)."""
+        ...
+
+    @property
+    def statistic(self) -> float:
+        """Statistic of the release."""
+        ...
+
+    def statistics(self, counts: FloatArray) -> FloatArray:
+        """Return the statistics of replicates with some counts, shape (replicates, numbers)."""
+        ...
+
+
+type DrawCounts = Callable[[int, np.random.Generator], FloatArray]
+"""Draws counts of the cells under a null hypothesis, shape (replicates, cells)."""
+
+
+def bootstrapped(
+    null: Null, title: str, draws: int, rng: Seed, sampled: DrawCounts | None = None
+) -> TestResult:
+    """Return the test of a null hypothesis.
+
+    Parameters
+    ----------
+    null
+        The null hypothesis.
+    title
+        Name of the test.
+    draws
+        Number of replicates, at least 99.
+    rng
+        Seed or generator; None draws a seed.
+    sampled
+        How counts are drawn; None draws one table of independent records.
+
+    Raises
+    ------
+    ArgumentError
+        An argument is out of range.
+    ModelError
+        Nothing was measured that could tell the hypotheses apart, or all records are in one state of a variable.
+    """
+    draws = whole_number("draws", draws, FEWEST_DRAWS)
+    seed, random = _seeded(rng)
+    measured = null.measured
+    if null.degrees_of_freedom < 1:
+        raise nothing_measured(measured.variables)
+    expected = null.expected
+    _require_two_states(measured, expected)
+    statistic = null.statistic
+    if sampled is None:
+        drawn = random.multinomial(measured.records, expected / expected.sum(), size=draws)
+    else:
+        drawn = sampled(draws, random)
+    replicates = measured.perturbed(drawn.astype(float), random)
+    exceeded = int((null.statistics(replicates) >= statistic).sum())
+    p_value = (1 + exceeded) / (1 + draws)
+    status, note = _judged(measured, expected)
+    return TestResult(
+        statistic=statistic,
+        p_value=p_value,
+        degrees_of_freedom=null.degrees_of_freedom,
+        expected=expected.reshape(measured.shape),
+        mc_error=math.sqrt(p_value * (1 - p_value) / draws),
+        status=status.value,
+        note=note,
+        method=f"{title}: C(alpha) test through the noise, parametric bootstrap",
+        pearson_p_value=_pearson(null),
+        seed=seed,
+    )
+
+
+def _seeded(rng: Seed) -> tuple[int | None, np.random.Generator]:
+    """Return the seed, drawn if none is given, and a generator; the seed of a given generator is None."""
+    if rng is None:
+        rng = int(np.random.SeedSequence().generate_state(1)[0])
+    random = generator(rng)
+    if isinstance(rng, int | np.integer):
+        return int(rng), random
+    return None, random
+
+
+def _margins(measured: TableNumbers, expected: FloatArray) -> list[FloatArray]:
+    """Return the expected counts of the states of each variable."""
+    table = expected.reshape(measured.shape)
+    axes = range(table.ndim)
+    return [table.sum(axis=tuple(other for other in axes if other != axis)) for axis in axes]
+
+
+def _require_two_states(measured: TableNumbers, expected: FloatArray) -> None:
+    """Raise a ModelError if a variable has records in one state alone."""
+    for variable, margin in zip(measured.variables, _margins(measured, expected), strict=True):
+        filled = int((margin >= _EMPTY).sum())
+        must = f"have records in two states of {variable!r}"
+        remedy = "leave the variable out"
+        require(filled > 1 or len(margin) == 1, "release", must, "one", remedy, error=ModelError)
+
+
+def _judged(measured: TableNumbers, expected: FloatArray) -> tuple[RowStatus, str]:
+    """Return the status and the note of a test."""
+    prefix = ""
+    if measured.is_simulated:
+        prefix = "simulated; "
+    means = measured.matrix @ expected
+    if (means < np.sqrt(measured.variances(means))).mean() > 1 / 2:
+        note = "noise exceeds most expected counts, so departures are hard to detect"
+        return RowStatus.DOUBTFUL, prefix + note
+    if any((margin < _EMPTY).any() for margin in _margins(measured, expected)):
+        return RowStatus.DOUBTFUL, prefix + "some states have no records; merge them"
+    if not measured.is_direct:
+        note = "no released table has all the variables, so only a part of the hypothesis is tested"
+        return RowStatus.MODEL, prefix + note
+    return RowStatus.OK, f"{prefix}p-value by {len(means)} released numbers"
+
+
+def _pearson(null: Null) -> float:
+    """Return the p-value of Pearson's test of the noisy counts, as if they had no noise."""
+    from scipy.stats import chi2
+
+    measured = null.measured
+    means = measured.matrix @ null.expected
+    every = frozenset(range(len(measured.shape)))
+    blocks = zip(measured.scopes, measured.blocks, strict=True)
+    direct = [block for scope, block in blocks if scope == every]
+    if not direct:
+        return math.nan
+    variances = measured.variances(means)
+    best = min(direct, key=lambda block: float(variances[block].mean()))
+    counts = np.maximum(measured.counts[best], 0.0)
+    own = means[best] * (counts.sum() / max(means[best].sum(), 1.0))
+    filled = own > 0
+    value = (np.square(counts - own)[filled] / own[filled]).sum()
+    return float(chi2.sf(value, null.degrees_of_freedom))
