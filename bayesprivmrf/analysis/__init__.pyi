@@ -4,6 +4,7 @@ from .independence import compare_groups, equal_odds_test, goodness_of_fit, inde
 from .panels import homogeneity, stationarity_test, symmetry
 from .ratios import odds_ratios, pooled_odds_ratio, risk_differences, risk_ratios
 from .regressions import Regression, regression
+from .reports import report
 from .standardization import standardize
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "odds_ratios",
     "pooled_odds_ratio",
     "regression",
+    "report",
     "residuals",
     "risk_differences",
     "risk_ratios",

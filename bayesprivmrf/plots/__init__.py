@@ -1,4 +1,4 @@
-"""Figures of estimates, intervals, posteriors and learned models.
+"""Figures of estimates, intervals, posteriors, declared networks and learned models.
 
 Every function returns a matplotlib Figure and changes no global state: a notebook displays it, and
 ``figure.savefig("name.png")`` writes it. A figure is at most 8 inches wide, so that its labels are legible in a
@@ -6,19 +6,7 @@ picture of 800 pixels. Methods differ by marker as well as by color, and the col
 color-blind readers tell apart.
 """
 
-from __future__ import annotations
+import lazy_loader
 
-from bayesprivmrf.plots.accuracy import edge_marginals, holdout_against_epsilon
-from bayesprivmrf.plots.forest import marginal_forest
-from bayesprivmrf.plots.learned import couplings, learned_graph
-from bayesprivmrf.plots.posterior import calibration_ranks, noisy_against_posterior
-
-__all__ = [
-    "calibration_ranks",
-    "couplings",
-    "edge_marginals",
-    "holdout_against_epsilon",
-    "learned_graph",
-    "marginal_forest",
-    "noisy_against_posterior",
-]
+# Names load on first use, so that a figure of what was released loads no code that reads data
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

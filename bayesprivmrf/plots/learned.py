@@ -50,7 +50,7 @@ _OPACITY = 0.8
 # diagonals cross at their centers
 _MOST_WEIGHTS = 20
 _ALONG = 0.35
-_NODE: Any = {"s": 40, "edgecolors": "black", "linewidths": 0.6, "zorder": 3}
+NODE: Any = {"s": 40, "edgecolors": "black", "linewidths": 0.6, "zorder": 3}
 # Cosine up to which a node counts as near the top or the bottom, and the distance of a name from the center
 _UPRIGHT = 0.08
 _OUTSIDE = 1.05
@@ -199,26 +199,7 @@ def learned_graph(
         is_community = order == "communities" and graph.degree(group[0]) > 0
         colors += [look(number)["color"] if is_community else "black"] * len(group)
     names = {v: f"{v}*" if "merged" in graph.nodes[v] else str(v) for v in graph}
-    is_named = len(graph) <= _MOST_NAMES
-    is_radial = len(graph) > _MOST_BESIDE
-    # inches: a margin for the names around the circle
-    if is_named:
-        letters = SMALL * LETTER * max(map(len, names.values()), default=0) + _MARGIN
-    else:
-        letters = _MARGIN
-    if not is_radial and letters < _SHORT:
-        width = _NARROW
-    else:
-        width = PAGE_WIDTH
-    radius = max(width / 2 - letters, _LEAST_RADIUS)
-    across = radius + letters
-    up = radius + (letters if is_radial else _LINE)
-    figure = new_figure(2 * across, 2 * up + _LINE)
-    panel = figure.subplots()
-    panel.set_axis_off()
-    panel.set_aspect("equal")
-    panel.set_xlim(-across / radius, across / radius)
-    panel.set_ylim(-up / radius, up / radius)
+    figure, panel = circle_panel(list(names.values()))
     places = {v: (math.cos(angle), math.sin(angle)) for v, angle in angles.items()}
     # Draw positive and negative couplings, as wide as they are strong, with the strength in the legend
     import networkx as nx
@@ -252,16 +233,45 @@ def learned_graph(
             graph, places, texts, label_pos=_ALONG, ax=panel, font_size=TINY, rotate=False
         )
     x, y = np.array(list(places.values())).T
-    panel.scatter(x, y, color=colors, **_NODE)
-    if is_named:
-        for variable, angle in angles.items():
-            _name(panel, names[variable], angle, is_radial)
+    panel.scatter(x, y, color=colors, **NODE)
+    write_names(panel, [names[variable] for variable in angles], list(angles.values()))
     if any("merged" in graph.nodes[variable] for variable in graph):
         star: Any = {"linestyle": "none", "marker": "$*$", "color": "black"}
         panel.plot([], [], **star, label="rare states merged in the fit")
     if panel.get_legend_handles_labels()[0]:
         figure.legend(frameon=False, fontsize=SMALL, loc="outside upper left", ncols=2)
     return figure
+
+
+def circle_panel(names: Sequence[str]) -> tuple[Figure, Axes]:
+    """Return a figure for variables on a circle of radius 1, with a margin for their names."""
+    is_radial = len(names) > _MOST_BESIDE
+    # inches: a margin for the names around the circle
+    letters = _MARGIN
+    if len(names) <= _MOST_NAMES:
+        letters += SMALL * LETTER * max(map(len, names), default=0)
+    if not is_radial and letters < _SHORT:
+        width = _NARROW
+    else:
+        width = PAGE_WIDTH
+    radius = max(width / 2 - letters, _LEAST_RADIUS)
+    across = radius + letters
+    up = radius + (letters if is_radial else _LINE)
+    figure = new_figure(2 * across, 2 * up + _LINE)
+    panel = figure.subplots()
+    panel.set_axis_off()
+    panel.set_aspect("equal")
+    panel.set_xlim(-across / radius, across / radius)
+    panel.set_ylim(-up / radius, up / radius)
+    return figure, panel
+
+
+def write_names(panel: Axes, names: Sequence[str], angles: Sequence[float]) -> None:
+    """Write the names of variables outside the circle, unless they are too many to be read."""
+    if len(names) > _MOST_NAMES:
+        return
+    for name, angle in zip(names, angles, strict=True):
+        _name(panel, name, angle, len(names) > _MOST_BESIDE)
 
 
 def weighted_graph(
@@ -332,7 +342,7 @@ def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
             side = "right"
         edge = "bottom" if y > 0 else "top"
         style = {"ha": side, "va": edge if is_upright else "center"}
-    panel.text(_OUTSIDE * x, _OUTSIDE * y, name, fontsize=SMALL, **style)
+    panel.text(_OUTSIDE * x, _OUTSIDE * y, name, fontsize=SMALL, parse_math=False, **style)
 
 
 # Tables in one figure: more would be too small to read

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import html
 import io
 import math
+import re
 from typing import TYPE_CHECKING, Any, cast
 
 from bayesprivmrf.checks import kind_of, require
@@ -143,3 +145,49 @@ def plain_ticks(panel: Axes, most: int) -> None:
 
     panel.xaxis.set_major_locator(MaxNLocator(most - 1, steps=_STEPS))
     panel.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+
+
+def svg_text(figure: Figure, name: str) -> str:
+    """Return a figure as the text of one SVG element, to be placed inside a page.
+
+    Letters remain text, the background is transparent, and what is black takes the color of the page's text, so that
+    the figure can be read on a dark page. The page may set the first color of the data as ``--accent``.
+
+    Parameters
+    ----------
+    figure
+        The figure.
+    name
+        Description for readers who do not see the figure. Equal names and figures give equal text.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.plots import declared_graph
+    >>> figure = declared_graph(bpm.declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")]))
+    >>> svg_text(figure, "graph").startswith('<svg role="img" aria-label="graph"')
+    True
+    """
+    from matplotlib import rc_context
+
+    buffer = io.StringIO()
+    # the salt of the names of paths, which are random otherwise, and equal in two figures of one page
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(
+            buffer,
+            format="svg",
+            transparent=True,
+            bbox_inches="tight",
+            metadata={"Date": None, "Creator": None},
+        )
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :].rstrip()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    # names of groups are equal in two figures, and nothing refers to them
+    text = re.sub(r'<g id="[^"]*"', "<g", text)
+    text = re.sub(r"(stroke|fill): #000000", r"\1: currentColor", text)
+    text = text.replace(f"stroke: {_GRID['color']}", "stroke: currentColor; stroke-opacity: 0.12")
+    first = COLORS[0].lower()
+    text = text.replace(f": {first}", f": var(--accent, {first})")
+    label = html.escape(name)
+    return f'<svg role="img" aria-label="{label}" fill="currentColor"{text[len("<svg") :]}'
