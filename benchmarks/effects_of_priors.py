@@ -3,6 +3,8 @@
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/effects_of_priors.py --fits 100 --seed 20431
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/effects_of_priors.py --fits 10 --priors auto rows
 
+With `--kept FOLDER` each fit is written when it is done, and a second call continues after the last one.
+
 A population is the joint table of four columns of a real table, resampled: Adult, NLTCS, a coronary study and a
 personality questionnaire (--data), and Fair's survey, which the library contains. Columns with more than five states
 are merged to at most five by the order of their codes; the Likert answers of the questionnaire keep their six states.
@@ -403,6 +405,23 @@ def report(rows: pd.DataFrame, facts: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table)
 
 
+def done(folder: Path | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows and the facts of fits that are done; of a fit that was interrupted, neither."""
+    if folder is None or not (folder / "rows.csv").exists():
+        return [], []
+    rows = pd.read_csv(folder / "rows.csv")
+    facts = pd.read_csv(folder / "fits.csv")
+    is_whole = facts["fit"].isin(rows["fit"])
+    return rows.to_dict("records"), facts[is_whole].to_dict("records")
+
+
+def keep(folder: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    """Append rows to a file of a folder."""
+    folder.mkdir(exist_ok=True, parents=True)
+    path = folder / f"{name}.csv"
+    pd.DataFrame(rows).to_csv(path, mode="a", header=not path.exists(), index=False)
+
+
 def main() -> None:
     """Fit, print the table and write the files."""
     parser = argparse.ArgumentParser(description="Effects and cells under each prior.")
@@ -411,11 +430,12 @@ def main() -> None:
     parser.add_argument("--fits", type=int, default=100)
     parser.add_argument("--seed", type=int, default=20431)
     parser.add_argument("--out", default="effects-of-priors")
+    parser.add_argument("--kept", type=Path, help="folder of the fits that are done")
     options = parser.parse_args()
     tables = {name: table_of(name, options.data) for name in TABLES}
-    rows: list[dict[str, Any]] = []
-    facts: list[dict[str, Any]] = []
-    for fit in range(options.fits):
+    kept = options.kept
+    rows, facts = done(kept)
+    for fit in range(len({own["fit"] for own in facts}), options.fits):
         rng = np.random.default_rng([options.seed, fit])
         setting = Setting.drawn(tables, rng)
         release = setting.release(rng)
@@ -427,9 +447,16 @@ def main() -> None:
             "records": setting.records,
             "epsilon": setting.epsilon,
         }
+        fits = []
+        judged_rows = []
         for prior, own, found in fitted(setting, release, options.priors, fit):
-            facts.append({**about, "prior": prior, **own})
-            rows += [{"fit": fit, "prior": prior, **each} for each in found]
+            fits.append({**about, "prior": prior, **own})
+            judged_rows += [{"fit": fit, "prior": prior, **each} for each in found]
+        if kept is not None:
+            keep(kept, "fits", fits)
+            keep(kept, "rows", judged_rows)
+        facts += fits
+        rows += judged_rows
         if fit % 10 == 9 or fit + 1 == options.fits:
             write(pd.DataFrame(rows), pd.DataFrame(facts), options.out)
     print(report(pd.DataFrame(rows), pd.DataFrame(facts)).round(3).to_string(index=False))

@@ -1,7 +1,10 @@
 """Coverage of 90 % intervals on populations made of real tables, by size of the cell, status and share of the noise.
 
     OMP_NUM_THREADS=1 uv run --no-sync python benchmarks/marks.py --fits 100 --output benchmarks/results/marks.csv
-    OMP_NUM_THREADS=1 uv run --no-sync python benchmarks/marks.py --fits 30 --estimator posterior
+    OMP_NUM_THREADS=1 uv run --no-sync python benchmarks/marks.py --fits 100 --estimator posterior \
+        --rows rows.csv --output benchmarks/results/marks-posterior.csv
+
+With `--rows` each fit is appended to a file when it is done, and a second call continues after the last one.
 
 A population is the joint distribution of three to five columns of a real table: the survey that comes with the
 library, or a data set in ../shared/data beside the repository (another folder by `--data`). The cliques are declared
@@ -165,15 +168,30 @@ def rows_of(asked: Problem, fit: Any) -> Iterator[pd.DataFrame]:
         )
 
 
-def measured(fits: int, estimator: str, seed: int, folder: Path) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Run:
+    """Which fits are made, and where their rows are kept."""
+
+    fits: int
+    estimator: str
+    seed: int
+    folder: Path
+    kept: Path | None
+
+
+def measured(run: Run) -> pd.DataFrame:
     """All rows of some fits."""
-    tables = real_tables(folder)
+    tables = real_tables(run.folder)
     found = []
-    for number in range(fits):
-        asked = problem(tables, np.random.default_rng([seed, number]))
-        fit = fitted(asked.release, estimator, number)
+    if run.kept is not None and run.kept.exists():
+        found = [own for _, own in pd.read_csv(run.kept).groupby("fit")]
+    for number in range(len(found), run.fits):
+        asked = problem(tables, np.random.default_rng([run.seed, number]))
+        fit = fitted(asked.release, run.estimator, number)
         rows = pd.concat(rows_of(asked, fit), ignore_index=True)
-        found.append(rows.assign(fit=number, fit_status=str(fit.status)))
+        found.append(rows.assign(fit=number, fit_status=fit.status.value))
+        if run.kept is not None:
+            found[-1].to_csv(run.kept, mode="a", header=number == 0, index=False)
     rows = pd.concat(found, ignore_index=True)
     return rows.assign(holds=(rows["lower"] <= rows["truth"]) & (rows["truth"] <= rows["upper"]))
 
@@ -217,10 +235,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--rows", type=Path, help="file of the rows of fits that are done")
     arguments = parser.parse_args()
-    rows = measured(arguments.fits, arguments.estimator, arguments.seed, arguments.data)
+    run = Run(arguments.fits, arguments.estimator, arguments.seed, arguments.data, arguments.rows)
+    rows = measured(run)
     table = summary(rows).assign(estimator=arguments.estimator)
     print(table.to_string(index=False))
+    print(rows.groupby("fit")["fit_status"].first().value_counts().to_string())
     if arguments.output is not None:
         table.to_csv(arguments.output, index=False)
 

@@ -144,6 +144,46 @@ def test_default_settings_fit_their_releases(estimator, people):
         assert found.stats["estimate_tail"] > 0.01
 
 
+def one_far_cell(law, seed, people=10_000):
+    """A hundred cells, of which one holds about half of the people."""
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(100, 0.05)) / 2
+    shares[17] += 0.5
+    counts = rng.multinomial(people, shares / shares.sum()).reshape(10, 10)
+    return NoisyStatistics.from_tables(
+        LARGE, {("a", "b"): counts + law.draw((10, 10), rng)}, noise=law
+    )
+
+
+def test_an_estimate_that_misses_one_number_is_told():
+    # CGM takes what the empty cells' noise adds to the total from the fullest cell, and all others fit well
+    found, _ = fitted(CGM(), one_far_cell(DiscreteLaplace(20.0), 0))
+    assert found.status is Status.NOT_TRUSTED
+    (problem,) = found.problems
+    assert "one number of measurement 1, of (a, b), is" in problem
+    assert "the fit expects" in problem
+    assert found.stats["estimate_tail"] < 1e-4
+
+
+@of_laws
+def test_a_full_cell_beside_empty_ones_is_no_contradiction(law):
+    for seed in range(3):
+        found, _ = fitted(NoiseAwareMAP(), one_far_cell(law, seed))
+        assert found.stats["estimate_tail"] > 0.01
+
+
+@of_estimators
+def test_a_single_record_in_a_rare_cell_is_no_contradiction(estimator):
+    # under a normal distribution with the variance of its expectation the record would be far
+    network = declare({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
+    law = Laplace(0.3)
+    table = np.array([[1.0, 2000.0], [2000.0, 6000.0]])
+    noise = law.draw((2, 2), np.random.default_rng(2))
+    release = NoisyStatistics.from_tables(network, {("a", "b"): table + noise}, noise=law)
+    found, _ = fitted(estimator, release)
+    assert found.stats["estimate_tail"] > 0.01
+
+
 def test_loopy_marginals_that_are_wrong_are_told():
     rng = np.random.default_rng(5)
     scopes = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("a", "c"), ("b", "d")]

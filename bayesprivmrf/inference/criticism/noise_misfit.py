@@ -23,17 +23,19 @@ move from these records by less than another sample would differ. So what is lef
 together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
 :math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`noise.kernels`). Then each term of T has the same mean as
 before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
-level (`tests/learning/test_merged_states.py`).
+level (`tests/learning/test_merged_states.py`). The largest residual is judged beside the sum
+(`bayesprivmrf.inference.criticism.farthest`), and twice the smaller p-value is that of the estimate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import chdtrc
 
+from bayesprivmrf.inference.criticism.farthest import Expected, farthest_number
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
@@ -70,11 +72,15 @@ class Misfit:
         P-value of Q and of the worst measurement together.
     worst
         Position of the measurement that fits worst.
+    gap
+        The number that an estimate misses, where it alone shows the misfit: what is expected, and what was released,
+        records.
     """
 
     score: float
     tail: float
     worst: int
+    gap: tuple[float, float] | None = None
 
     @property
     def is_real(self) -> bool:
@@ -88,6 +94,12 @@ class Misfit:
 
     def explained(self, evidence: Evidence, verb: str = "explains") -> str:
         """Return the end of a sentence about what noise does not explain: how far off it is, and where most."""
+        if self.gap is not None:
+            expected, released = self.gap
+            return (
+                f"{verb}: one number of {evidence.name_of(self.worst)}, is {released:,.0f}, and the fit expects "
+                f"{expected:,.0f} (tail probability {self.tail:.1g}), and intervals are wrong"
+            )
         return (
             f"{verb} (by {self.score:.1f} standard deviations, tail probability {self.tail:.1g}), most of all "
             f"{evidence.name_of(self.worst)}, and intervals are wrong"
@@ -116,7 +128,7 @@ def misfit_of_tables(
         None where no number has noise whose density is known.
     """
     width = np.maximum(evidence.noise_width, _LEAST_NOISE)
-    is_tested = evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
+    is_tested = _has_density(evidence)
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
     residual = np.where(is_tested, evidence.noisy_counts - mean, 0.0)
@@ -135,6 +147,11 @@ def misfit_of_tables(
         tail = min(1.0, 2 * min(tail, tests * float(tails.min())))
     score = float((value - number) / np.sqrt(2 * number))
     return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
+
+
+def _has_density(evidence: Evidence) -> np.ndarray:
+    """Return the mask of the numbers whose noise has a density, shape (size,)."""
+    return evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
 
 
 def learned_contradictions(
@@ -181,11 +198,37 @@ def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | No
     mean = evidence.gathered(marginals)
     if evidence.matrix is None:
         squares = marginals
+        range_of_one = np.ones_like(mean)
     else:
-        squares = _tables_of(evidence) * (evidence.rows.power(2) @ marginals)
-    variance = squares - mean**2
-    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
-    return misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
+        tables = _tables_of(evidence)
+        squares = tables * (evidence.rows.power(2) @ marginals)
+        range_of_one = tables * _range_of_weights(evidence)
+    variance = np.maximum(squares - mean**2, 0.0)
+    expected = Expected(
+        mean=evidence.total * mean,
+        sampling=evidence.total * evidence.rows_of_one * variance,
+        reach=evidence.rows_of_one * range_of_one,
+    )
+    misfit = misfit_of_tables(evidence, expected.mean, sampling=expected.sampling)
+    if misfit is None:
+        return None
+    farthest = farthest_number(evidence, expected, _has_density(evidence))
+    if farthest is None or farthest.tail >= misfit.tail:
+        return replace(misfit, tail=min(1.0, 2 * misfit.tail))
+    return replace(
+        misfit,
+        tail=min(1.0, 2 * farthest.tail),
+        worst=int(np.searchsorted(evidence.offsets, farthest.place, side="right")) - 1,
+        gap=(float(expected.mean[farthest.place]), float(evidence.noisy_counts[farthest.place])),
+    )
+
+
+def _range_of_weights(evidence: Evidence) -> FloatArray:
+    """Return the largest weight of a cell of each number less the smallest, or less 0, shape (size,)."""
+    rows = evidence.rows
+    most = np.maximum(rows.max(axis=1).toarray().ravel(), 0.0)
+    least = np.minimum(rows.min(axis=1).toarray().ravel(), 0.0)
+    return most - least
 
 
 def _tables_of(evidence: Evidence) -> FloatArray:
