@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
@@ -160,6 +160,23 @@ class LogLinearFamily:
 def family_of(model: ModelSpecification) -> LogLinearFamily:
     """Return the log-linear family of a model; recent families are cached."""
     return LogLinearFamily(model)
+
+
+class EvidenceParts(TypedDict):
+    """Fields of `Evidence` that releases and a model determine, by name; `Evidence` describes them."""
+
+    specification: ModelSpecification
+    scopes: tuple[tuple[int, ...], ...]
+    estimated_total: float
+    total_standard_error: float
+    noisy_counts: NotRequired[FloatArray]
+    published: NotRequired[FloatArray]
+    noise: NotRequired[tuple[Likelihood, ...]]
+    queries: NotRequired[tuple[BoundQuery, ...]]
+    wave_totals: NotRequired[tuple[float, ...]]
+    wave_tables: NotRequired[tuple[tuple[int, tuple[int, ...]] | None, ...]]
+    is_given: NotRequired[bool]
+    distant: NotRequired[tuple[MeasuredNumbers, ...]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

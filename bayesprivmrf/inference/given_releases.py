@@ -23,7 +23,13 @@ from bayesprivmrf.errors import (
     warn_caller,
 )
 from bayesprivmrf.inference.agreement import agreed_total
-from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population, family_of
+from bayesprivmrf.inference.evidence import (
+    LARGEST_TOTAL,
+    Evidence,
+    EvidenceParts,
+    Population,
+    family_of,
+)
 from bayesprivmrf.inference.given_model import (
     GivenModel,
     MeasuredNumbers,
@@ -142,14 +148,14 @@ def _declared_apart(releases: Sequence[NoisyStatistics]) -> ModelSpecification |
 
 def of_one_population(
     model: ModelSpecification, releases: Sequence[NoisyStatistics]
-) -> dict[str, Any]:
+) -> EvidenceParts:
     """Return what `Evidence` holds of releases of the same people: their model, what was measured, and N.
 
     Measurements are tables where each of the model's cliques has one at least and nothing else was measured;
     otherwise they are queries.
     """
     total, error = joint_total(releases)
-    found = {
+    found: EvidenceParts = {
         "specification": model,
         "estimated_total": total,
         "total_standard_error": error,
@@ -157,9 +163,8 @@ def of_one_population(
     }
     if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
-        return found | {
-            "scopes": tuple(tuple(map(model.domain.index, clique)) for clique in cliques)
-        }
+        found["scopes"] = tuple(tuple(map(model.domain.index, clique)) for clique in cliques)
+        return found
     queries: list[BoundQuery] = []
     for release in releases:
         own = release.specification
@@ -170,13 +175,15 @@ def of_one_population(
     scopes = tuple(query.positions[0] for query in queries if query.is_table)
     is_covered = set(map(frozenset, scopes)).issuperset(map(frozenset, model.scopes))
     if is_covered and len(scopes) == len(queries):
-        return found | {"scopes": scopes}
-    return found | {"queries": tuple(queries)}
+        found["scopes"] = scopes
+    else:
+        found["queries"] = tuple(queries)
+    return found
 
 
 def of_one_population_under(
     believed: ModelSpecification, releases: Sequence[NoisyStatistics]
-) -> dict[str, Any]:
+) -> EvidenceParts:
     """Return evidence as `of_one_population` does, under a model apart from the tables that were measured.
 
     Each measurement is first summed over the variables that the model leaves out (`numbers_about`).
@@ -192,7 +199,7 @@ def of_one_population_under(
         kept, distant = split_by_steps(believed, kept)
     model = over_scopes(believed, (scope for each in kept for scope in each.query.scopes))
     total, error = joint_total(releases)
-    found = {
+    found: EvidenceParts = {
         "specification": model,
         "estimated_total": total,
         "total_standard_error": error,
@@ -209,8 +216,10 @@ def of_one_population_under(
     scopes = tuple(query.positions[0] for query in queries if query.is_table)
     is_covered = set(map(frozenset, scopes)).issuperset(map(frozenset, model.scopes))
     if is_covered and len(scopes) == len(queries):
-        return found | {"scopes": scopes}
-    return found | {"queries": queries}
+        found["scopes"] = scopes
+    else:
+        found["queries"] = queries
+    return found
 
 
 def checked_releases(
@@ -338,17 +347,12 @@ def gather(
     told = [told_by(release.bound, release.measurements) for release in given]
     refuse_copies([one for own in told for one in own])
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
-    joint = {
-        "noisy_counts": np.concatenate([np.zeros(0), *map(_estimates, given)]),
-        "published": np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given)]),
-        "noise": tuple(law for release in given for law in release.noise),
-    }
     if model is None:
         model = _declared_apart(given)
     if model is None:
-        joint |= (of_waves if is_waves else of_one_population)(joint_specification(given), given)
+        joint = (of_waves if is_waves else of_one_population)(joint_specification(given), given)
     else:
-        joint |= _under_given(model, given, is_waves=is_waves)
+        joint = _under_given(model, given, is_waves=is_waves)
     specification = joint["specification"]
     total = joint["estimated_total"]
     error = joint["total_standard_error"]
@@ -385,9 +389,12 @@ def gather(
     else:
         parts = [specification.project(cells, scope).ravel() for scope in joint["scopes"]]
         possible = np.concatenate([np.zeros(0), *parts]) > 0
+    if "noise" not in joint:
+        joint["noisy_counts"] = np.concatenate([np.zeros(0), *map(_estimates, given), public])
+        flat = [release.flat.astype(float) for release in given]
+        joint["published"] = np.concatenate([np.zeros(0), *flat, public])
+        joint["noise"] = tuple(law for release in given for law in release.noise)
     if public:
-        for numbers in ("noisy_counts", "published"):
-            joint[numbers] = np.concatenate([joint[numbers], public])
         joint["noise"] = (*joint["noise"], NoNoise())
     evidence = Evidence(
         **joint,
@@ -439,7 +446,7 @@ def given_specification(
 
 def _under_given(
     given: GivenModel, releases: Sequence[NoisyStatistics], *, is_waves: bool
-) -> dict[str, Any]:
+) -> EvidenceParts:
     """Return the fields of `Evidence` for releases under a model that was given to `fit`."""
     believed = given_specification(releases, given)
     assert believed is not None
@@ -452,4 +459,6 @@ def _under_given(
             f"a model of several waves must have every variable that they measured, got none of {left}; add it to "
             "`model`, or fit each wave apart."
         )
-    return of_waves(over_scopes(believed, scopes), releases) | {"is_given": True}
+    found = of_waves(over_scopes(believed, scopes), releases)
+    found["is_given"] = True
+    return found

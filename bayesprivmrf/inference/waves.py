@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.evidence import EvidenceParts
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
@@ -65,7 +66,7 @@ class _OfWave(Query):
         return None
 
 
-def of_waves(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
+def of_waves(model: ModelSpecification, releases: Sequence[NoisyStatistics]) -> EvidenceParts:
     """Return what `Evidence` holds of waves: queries of each wave's tables, and then the public numbers of records.
 
     The model is that of each wave. That of all waves has the wave, a variable, in every clique.

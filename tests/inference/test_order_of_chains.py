@@ -1,5 +1,6 @@
 """Distant times of a chain: a table of them tests the order, and rows say where none did."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +13,7 @@ from bayesprivmrf import sequences
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.noise import Laplace
+from bayesprivmrf.noise import Gaussian, Laplace
 
 TIMES = ["jan", "feb", "mar", "apr", "may"]
 STEPS = list(pairwise(TIMES))
@@ -172,3 +173,24 @@ def test_a_group_variable_beside_one_transition_matrix_is_refused_by_name():
     for estimator in (bpm.NoiseAwareMAP(), bpm.NaiveMLE()):
         with pytest.raises(ModelError, match=r"'sex'\] in every step.*takes no covariate"):
             estimator.fit(release, model=model)
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")
+def test_the_tails_of_the_noise_of_the_steps_count():
+    """A residual that a few draws of Laplace noise decide is less surprising than one of normal noise."""
+    data = people([ONE])
+    release = released(chain(), data, [*steps_of("sum"), DISTANT])
+    *steps, distant = release.measurements
+    # people who are more alike than a chain of order 1 predicts
+    shift = np.array([200, -200, -200, 200])
+    moved = replace(distant, values=distant.values + shift, noise=Gaussian(2.0))
+    tails = []
+    for noise in (Gaussian(600.0), Laplace(600.0 / np.sqrt(2))):
+        measurements = [*(replace(step, noise=noise) for step in steps), moved]
+        fit = bpm.NaiveMLE().fit(
+            bpm.NoisyStatistics.from_measurements(chain(), measurements, total=2000)
+        )
+        tails.append(fit.stats["order_tail"])
+    normal, heavy = tails
+    assert 1e-4 < normal < 0.005
+    assert heavy > 2 * normal

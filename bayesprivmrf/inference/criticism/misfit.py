@@ -79,14 +79,8 @@ def misfit_of_restricted(
     """
     if evidence.specification.shares_transitions:
         sums = NoisySums.of(evidence)
-        rows = sums.rows
-        first, steps = np.split(
-            rows.sums(evidence.engine(inference).marginals(potentials)[1]), [rows.rows]
-        )
-        tiny = np.finfo(float).tiny
-        steps = steps.reshape(rows.rows, rows.states) + tiny
-        start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
-        moments = _Moments(evidence, inference, start, rows.potentials, sums.jacobian)
+        start = sums.rows.coordinates_of(evidence.engine(inference).marginals(potentials)[1])
+        moments = _Moments(evidence, inference, start, sums.rows.potentials, sums.jacobian)
     else:
         means = MeanCounts(evidence=evidence, inference=inference)
 

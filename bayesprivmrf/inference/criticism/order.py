@@ -21,8 +21,13 @@ where :math:`V_d` is the sampling covariance plus the variances of the noise. Co
 the chain, so that the model is judged and not the estimator. Of a whole table only the interactions are judged: its
 margins are tables of single times. With a basis U of these contrasts and :math:`M = U (U' V U)^{-1} U'`, V having
 1/12 added for the fraction of a count, the statistic is :math:`r' M r`. Its p-value is that of a scaled χ² with the
-mean and the variance that `bayesprivmrf.inference.criticism.misfit` states. It is multiplied by the number of distant
-measurements.
+mean and the variance that `bayesprivmrf.inference.criticism.misfit` states. To that variance belong the fourth
+cumulants of all noise. The noise :math:`η_a` of the steps enters r by :math:`-G η_a`, with
+
+.. math:: G = K + (J_d - K J_a)\, C J_a' V_a^{-1} ,
+
+and adds :math:`\sum_i κ_i (G' M G)_{ii}^2`. If few sums of steps were measured, a few draws of Laplace noise
+decide r, whose tails are then theirs and not normal. The p-value is multiplied by the number of distant measurements.
 
 Other chains have the distant tables among their measured numbers, and are judged by `misfit`.
 """
@@ -58,6 +63,8 @@ from bayesprivmrf.noise.kernels import SQUARE, code_of
 _SMALLEST_TAIL = SMALLEST_MISFIT_TAIL / 2
 # Variance of a count's fraction, records squared
 _FRACTION = 1 / 12
+# Numbers of the steps that are whitened at a time, so that many of them take little memory; it changes no result
+_COLUMNS = 500
 # Renewals of the covariance of the steps' numbers; the second one changes the statistic by less than 1 %
 _RENEWALS = 2
 
@@ -267,8 +274,32 @@ class _FittedSteps:
         if not contrasts.shape[1]:
             return 1.0
         covariance = sampling + np.diag(noise)
-        cumulants = _fourth_cumulants(measured, noise, np.diag(distant.covariance))
-        return _tail(contrasts, residual, covariance, cumulants)
+        weights = _weights(contrasts, covariance)
+        # fourth cumulants of the distant numbers and of the noise of the steps, each through what it adds to r' M r
+        kurtosis = _fourth_cumulants(measured, noise, np.diag(distant.covariance))
+        excess = float(kurtosis @ np.diag(weights) ** 2)
+        by_steps = crossed.T + left @ self.covariance @ self._steps.slopes.T
+        excess += self._excess_of_steps(weights, by_steps)
+        return _tail(weights, residual, covariance, excess)
+
+    def _excess_of_steps(self, weights: FloatArray, by_steps: FloatArray) -> float:
+        """Return what fourth cumulants of the steps' noise add to the variance of the statistic.
+
+        Parameters
+        ----------
+        weights
+            M, shape (numbers, numbers).
+        by_steps
+            Derivative of the residual by the whitened numbers of the steps, shape (numbers, numbers of the steps).
+        """
+        noise = self.sums.noise
+        is_normal = self.evidence.kernels[self.evidence.possible] == SQUARE
+        own = np.empty(len(noise))
+        for start in range(0, len(noise), _COLUMNS):
+            place = slice(start, start + _COLUMNS)
+            moves = by_steps @ self._steps.whiten(np.eye(len(noise))[:, place])
+            own[place] = np.einsum("ik,ij,jk->k", moves, weights, moves)
+        return float(np.where(is_normal, 0.0, 3 * noise**2 + noise) @ own**2)
 
     def _distant(self, measured: MeasuredNumbers) -> _Distant:
         """Return the moments of a distant measurement under the fit."""
@@ -352,16 +383,19 @@ def _contrasts(measured: MeasuredNumbers, possible: np.ndarray) -> FloatArray:
     return found
 
 
-def _tail(
-    contrasts: FloatArray, residual: FloatArray, covariance: FloatArray, cumulants: FloatArray
-) -> float:
-    """Return the p-value of the contrasts of a residual, by a scaled χ²."""
+def _weights(contrasts: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Return M, by which contrasts of a residual are judged, shape (numbers, numbers)."""
     wide = contrasts.T @ covariance @ contrasts + _FRACTION * np.eye(contrasts.shape[1])
-    weights = contrasts @ cho_solve(cho_factor(wide), contrasts.T)
+    return contrasts @ cho_solve(cho_factor(wide), contrasts.T)
+
+
+def _tail(
+    weights: FloatArray, residual: FloatArray, covariance: FloatArray, excess: float
+) -> float:
+    """Return the p-value of a residual, by a scaled χ²; `excess` is what fourth cumulants add to the variance."""
     product = weights @ covariance
     degrees = float(np.trace(product))
-    variance = 2 * float((product * product.T).sum())
-    variance += float(cumulants @ np.diag(weights) ** 2)
+    variance = 2 * float((product * product.T).sum()) + excess
     scale = variance / (2 * degrees)
     value = max(float(residual @ weights @ residual), 0.0)
     return float(chdtrc(degrees / scale, value / scale))

@@ -37,7 +37,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from scipy.linalg import LinAlgError
@@ -56,7 +56,7 @@ from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.least_squares import noise_residuals
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise.likelihood import Likelihood
 
@@ -346,13 +346,28 @@ def _combined(log_tails: FloatArray) -> FloatArray:
     return np.exp(log_tails[..., 0])
 
 
+class JudgedFields(TypedDict):
+    """Fields of a `Solution` after the tests of its release, by name; `Solution` describes them."""
+
+    specification: ModelSpecification
+    potentials: CliqueTables
+    references: tuple[str, ...]
+    status: Status
+    problems: tuple[str, ...]
+    stats: dict[str, Any]
+    inference: Inference
+    is_simulated: bool
+    of_records: tuple[str, ...]
+    _evidence: Evidence
+
+
 def verdict(
     status: Status,
     evidence: Evidence,
     potentials: FloatArray,
     estimator: Any,
     stats: Mapping[str, Any],
-) -> dict[str, Any]:
+) -> JudgedFields:
     """Judge an estimate by its release, warn of contradictions, and return the fields of its `Solution`.
 
     The estimate is not trusted where the number of records is not larger than its own standard error, where released

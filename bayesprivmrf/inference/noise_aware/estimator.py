@@ -331,5 +331,6 @@ class NoiseAwareMAP(NamedSettings):
         )
         if is_hidden:
             warn_caller(f"{noise}. The fit is not trusted.", NoiseWarning)
-            fields |= {"status": Status.NOT_TRUSTED, "problems": (*fields["problems"], noise)}
+            fields["status"] = Status.NOT_TRUSTED
+            fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
