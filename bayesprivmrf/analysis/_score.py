@@ -38,7 +38,7 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.analysis._measured import TableNumbers
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Share of the largest singular value below which a direction counts as none
 _RANK = 1e-9
@@ -172,6 +172,11 @@ class LogLinearNull:
             start = np.broadcast_to(self._estimate, (len(own), parameters))
             found.append(self._distances(own, self._fitted(own, start, _STEPS_OF_REPLICATE)))
         return np.concatenate(found)
+
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw counts of independent records under the null hypothesis, shape (draws, cells)."""
+        expected = self.expected
+        return rng.multinomial(self.measured.records, expected / expected.sum(), size=draws)
 
     def _means(self, theta: FloatArray) -> FloatArray:
         """Return mean counts of the cells, shape (points, cells)."""
