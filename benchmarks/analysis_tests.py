@@ -34,7 +34,7 @@ from scipy.stats import chi2
 
 from bayesprivmrf.analysis._measured import TableNumbers
 from bayesprivmrf.analysis._score import LogLinearNull, hierarchical_design
-from bayesprivmrf.analysis.panels import ChainNull, EqualMargins
+from bayesprivmrf.analysis.panels import Chain, ChainNull, EqualMargins
 from bayesprivmrf.noise import DiscreteLaplace, NoNoise
 
 RECORDS = (500, 2_000, 10_000)
@@ -230,34 +230,58 @@ def template(kind, records, noise):
     )
 
 
-def statistics(kind, measured, spread, replications, rng):
+def log_linear_statistics(null, noisy, rng, is_refitted):
+    """Statistics of noisy numbers, and of a replicate of each, all at once."""
+    measured = null.measured
+    theta = null.estimates(noisy)
+    means = null.means(theta)
+    shares = means / means.sum(axis=1, keepdims=True)
+    if isinstance(null, ChainNull):
+        drawn = np.concatenate(
+            [
+                Chain.of(one.reshape(null.measured.shape), measured.records).drawn(1, rng)
+                for one in shares
+            ]
+        )
+    else:
+        drawn = rng.multinomial(measured.records, shares)
+    again = measured.perturbed(drawn.astype(float), rng)
+    own = null.estimates(again) if is_refitted else theta
+    return null.distances(noisy, theta), null.distances(again, own)
+
+
+def statistics(kind, measured, spread, replications, rng, is_refitted):
     """Statistics of releases, of a replicate of each, of each as if it were exact, and of exact counts."""
     exact = replace(measured, noise=(NoNoise(),) * len(measured.noise))
+    counts = np.array([kind.counts(measured.records, spread, rng) for _ in range(replications)])
+    counts = counts.astype(float)
+    noisy = measured.perturbed(counts, rng)
+    naive = np.maximum(noisy, 0.0)
+    true = counts @ measured.matrix.T
+    null = kind.null(replace(measured, counts=noisy[0]))
+    if isinstance(null, LogLinearNull):
+        plain = kind.null(replace(exact, counts=naive[0]))
+        own, again = log_linear_statistics(null, noisy, rng, is_refitted)
+        as_exact = [plain.distances(each, plain.estimates(each)) for each in (naive, true)]
+        return (own, again, *as_exact), null.degrees_of_freedom
     found = []
-    for _ in range(replications):
-        counts = kind.counts(measured.records, spread, rng)[np.newaxis].astype(float)
-        noisy = measured.perturbed(counts, rng)[0]
-        null = kind.null(replace(measured, counts=noisy))
-        again = np.nan
-        if spread == 0:
-            drawn = null.drawn(1, rng).astype(float)
-            again = null.statistics(measured.perturbed(drawn, rng))[0]
-        cut = np.maximum(noisy, 0.0)
-        naive = kind.null(replace(exact, counts=cut)).statistic
-        true = kind.null(replace(exact, counts=(counts @ measured.matrix.T)[0])).statistic
-        found.append([null.statistic, again, naive, true])
+    for one, cut, right in zip(noisy, naive, true, strict=True):
+        null = kind.null(replace(measured, counts=one))
+        again = measured.perturbed(null.drawn(1, rng).astype(float), rng)
+        plain = [kind.null(replace(exact, counts=each)).statistic for each in (cut, right)]
+        found.append([null.statistic, null.statistics(again)[0], *plain])
     return np.array(found).T, null.degrees_of_freedom
 
 
-def setting(kind, records, epsilon, replications, rng):
+def setting(kind, records, epsilon, replications, rng, is_refitted):
     """Size, size without the noise, power, and power of exact records, of one setting."""
     tables = len(kind.scopes) if kind.shape != PANEL else 2
     noise = DiscreteLaplace(SENSITIVITY * tables / epsilon)
     measured = template(kind, records, noise)
-    (own, again, naive, _), df = statistics(kind, measured, 0.0, replications, rng)
+    (own, again, naive, _), df = statistics(kind, measured, 0.0, replications, rng, is_refitted)
     critical = np.quantile(again, 1 - LEVEL)
     nominal = chi2.ppf(1 - LEVEL, df)
-    (other, _, _, true), _ = statistics(kind, measured, SPREAD, replications // 2, rng)
+    (other, _, _, true), _ = statistics(kind, measured, SPREAD, replications // 2, rng, False)
     return (
         (own > critical).mean(),
         (naive > nominal).mean(),
@@ -284,6 +308,7 @@ def main() -> None:
     parser.add_argument("--replications", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("tests.csv"))
+    parser.add_argument("--refit", action="store_true", help="estimate each replicate anew")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     arguments = parser.parse_args()
     done = pd.DataFrame(columns=COLUMNS)
@@ -295,7 +320,7 @@ def main() -> None:
             if is_done or name not in arguments.kinds:
                 continue
             rng = np.random.default_rng([arguments.seed, place, records, int(10 * epsilon)])
-            figures = setting(kind, records, epsilon, arguments.replications, rng)
+            figures = setting(kind, records, epsilon, arguments.replications, rng, arguments.refit)
             row = pd.DataFrame([[name, records, epsilon, *figures]], columns=COLUMNS).round(4)
             row.to_csv(arguments.out, mode="a", header=not arguments.out.exists(), index=False)
 

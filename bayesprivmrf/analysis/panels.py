@@ -193,7 +193,7 @@ def _steps(release: Releases, times: Sequence[Hashable]) -> TableNumbers:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Chain:
+class Chain:
     """A Markov chain.
 
     Parameters
@@ -211,7 +211,7 @@ class _Chain:
     moves: FloatArray
 
     @classmethod
-    def of(cls, tables: FloatArray, records: int) -> _Chain:
+    def of(cls, tables: FloatArray, records: int) -> Chain:
         """Return the chain with the first state and the transitions of some tables, shape (steps, K, K)."""
         tables = tables + _LEAST * (tables.sum(axis=-1, keepdims=True) <= 0)
         first = tables[0].sum(axis=-1)
@@ -246,7 +246,7 @@ class ChainNull(LogLinearNull):
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
         tables = self.expected.reshape(self.measured.shape)
-        return _Chain.of(tables, self.measured.records).drawn(draws, rng)
+        return Chain.of(tables, self.measured.records).drawn(draws, rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -282,9 +282,9 @@ class EqualMargins:
         return self.tables.ravel()
 
     @cached_property
-    def chain(self) -> _Chain:
+    def chain(self) -> Chain:
         """The chain of the estimated tables."""
-        return _Chain.of(self.tables, self.measured.records)
+        return Chain.of(self.tables, self.measured.records)
 
     @cached_property
     def _sampling(self) -> FloatArray:
