@@ -1,12 +1,18 @@
-"""Size and power of the test of independence through the noise, by the warp-speed bootstrap.
+"""Size and power of the tests of `bayesprivmrf.analysis` through the noise, by the warp-speed bootstrap.
 
-Null hypotheses are drawn afresh in each replication: margins of Dirichlet(4) within strata that have equal
-probabilities. One table is released with Laplace noise. Each replication gives one statistic of the release and one
-of a replicate of it; a size is the share of the first above the 0.95 quantile of the second (Giacomini, Politis and
-White 2013). A row for each setting: the size, the size of Pearson's test of the noisy counts (negative ones taken as
-0), and the power against log odds ratios with a standard deviation of 0.3.
+Each replication draws a true distribution of the null hypothesis afresh, releases it with Laplace noise, and gives
+one statistic of the release and one of a replicate of it. A size is the share of the first above the 0.95 quantile of
+the second (Giacomini, Politis and White 2013). A row for each setting:
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/analysis_tests.py --replications 2000 --seed 1
+- ``size``: that size.
+- ``size without the noise``: the same statistic of the noisy counts as if they were exact (Pearson's, for a test of
+  independence), against the 0.95 quantile of its chi-square distribution.
+- ``power``: against alternatives with log odds, or log ratios, of a standard deviation of 0.3.
+- ``power of exact records``: that of the same statistic of counts without noise.
+
+Settings that are in ``--out`` already are left out, so that a run goes on where it was stopped.
+
+    OMP_NUM_THREADS=1 uv run python benchmarks/analysis_tests.py --replications 2000 --seed 2 --out tests.csv
 """
 
 import os
@@ -14,63 +20,285 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.linalg import block_diag
 from scipy.stats import chi2
 
-from bayesprivmrf.analysis.independence import distances, independent_means
-from bayesprivmrf.noise import DiscreteLaplace
+from bayesprivmrf.analysis._measured import TableNumbers
+from bayesprivmrf.analysis._score import LogLinearNull, hierarchical_design
+from bayesprivmrf.analysis.panels import Chain, ChainNull, EqualMargins
+from bayesprivmrf.noise import DiscreteLaplace, NoNoise
 
-SHAPES = {"2x2": (1, 2, 2), "3x4": (1, 3, 4), "2x2 in three strata": (3, 2, 2)}
 RECORDS = (500, 2_000, 10_000)
 EPSILONS = (0.1, 1.0, 10.0)
 LEVEL = 0.05
-SPREAD = 0.3  # of log odds ratios under the alternative
-CONCENTRATION = 4.0
+SPREAD = 0.3  # of logarithms under the alternative
+CONCENTRATION = 4.0  # of Dirichlet distributions
+STAY = 0.4  # share of the records of a chain that stay in any case
+SENSITIVITY = 2  # of one table, when one record is replaced
 
 
-def truths(rng, shape, replications, spread):
-    """Joint tables, shape (replications, strata, K_a, K_b)."""
+@dataclass(frozen=True)
+class Kind:
+    """A test, the tables that it reads, and the truths that it is tried on.
+
+    Parameters
+    ----------
+    shape
+        Shape of the joint table.
+    scopes
+        Axes of each released table; each has an equal part of epsilon.
+    null
+        Makes the null hypothesis from the released numbers.
+    counts
+        Draws counts of the joint table: records, standard deviation of the departure, generator.
+    """
+
+    shape: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    null: Callable[[TableNumbers], Any]
+    counts: Callable[[int, float, np.random.Generator], np.ndarray]
+
+
+def hierarchical(shape, cliques):
+    """Null hypothesis of a hierarchical log-linear model."""
+    design = hierarchical_design(shape, cliques)
+    return lambda measured: LogLinearNull(measured=measured, design=design)
+
+
+def symmetric(states, measured):
+    """Null hypothesis of a symmetric table."""
+    rows, columns = np.triu_indices(states)
+    design = np.zeros((states, states, len(rows)))
+    design[rows, columns, np.arange(len(rows))] = 1.0
+    design[columns, rows, np.arange(len(rows))] = 1.0
+    return LogLinearNull(measured=measured, design=design.reshape(states**2, -1))
+
+
+def sampled(records, shares, rng):
+    """Counts of a simple random sample."""
+    return rng.multinomial(records, (shares / shares.sum()).ravel())
+
+
+def independent(shape, records, spread, rng):
+    """Counts of tables of strata, rows and columns; the log odds ratios have a standard deviation of `spread`."""
     strata, rows, columns = shape
-    one = rng.dirichlet(np.full(rows, CONCENTRATION), (replications, strata))
-    other = rng.dirichlet(np.full(columns, CONCENTRATION), (replications, strata))
+    one = rng.dirichlet(np.full(rows, CONCENTRATION), strata)
+    other = rng.dirichlet(np.full(columns, CONCENTRATION), strata)
     table = one[..., :, np.newaxis] * other[..., np.newaxis, :]
-    logs = np.zeros(table.shape)
-    logs[..., 1:, 1:] = rng.normal(0, spread, logs[..., 1:, 1:].shape)
+    logs = np.zeros(shape)
+    logs[:, 1:, 1:] = rng.normal(0, spread, logs[:, 1:, 1:].shape)
     table = table * np.exp(logs)
-    return table / table.sum(axis=(1, 2, 3), keepdims=True)
+    return sampled(records, table / table.sum(axis=(1, 2), keepdims=True), rng)
 
 
-def released(rng, tables, records, noise):
-    """Noisy counts of records from some tables."""
-    flat = tables.reshape(len(tables), -1)
-    counts = rng.multinomial(records, flat).reshape(tables.shape)
-    return counts + noise.draw(tables.shape, rng)
+def loglinear(shape, cliques, beyond, records, spread, rng):
+    """Counts of a log-linear table, whose effects beyond its cliques have a standard deviation of `spread`."""
+    inside = hierarchical_design(shape, cliques)[:, 1:]
+    every = hierarchical_design(shape, beyond)[:, 1:]
+    outside = every[:, ~(every.T[:, np.newaxis] == inside.T).all(axis=2).any(axis=1)]
+    logs = inside @ rng.normal(0, 0.5, inside.shape[1])
+    logs = logs + outside @ rng.normal(0, spread, outside.shape[1])
+    return sampled(records, np.exp(logs), rng)
 
 
-def pearson(tables, records):
-    """P-values of Pearson's test of noisy counts, as if they had no noise."""
-    cut = np.maximum(tables, 0.0)
-    means = independent_means(cut, records)
-    _, strata, rows, columns = tables.shape
-    statistic = ((cut - means) ** 2 / means).sum(axis=(1, 2, 3))
-    return chi2.sf(statistic, strata * (rows - 1) * (columns - 1))
+def mirrored(states, records, spread, rng):
+    """Counts of a table that is symmetric but for log ratios with a standard deviation of `spread`."""
+    shares = rng.dirichlet(np.full(states**2, CONCENTRATION)).reshape(states, states)
+    shares = (shares + shares.T) * np.exp(rng.normal(0, spread, shares.shape))
+    return sampled(records, shares, rng)
 
 
-def setting(rng, shape, records, epsilon, replications):
-    """Size, size of Pearson's test, and power of one setting."""
-    noise = DiscreteLaplace(2 / epsilon)
-    variances = np.full(shape, noise.variance)
-    null = released(rng, truths(rng, shape, replications, 0.0), records, noise)
-    means = independent_means(null, records)
-    again = released(rng, means / means.sum(axis=(1, 2, 3), keepdims=True), records, noise)
-    critical = np.quantile(distances(again, variances, records), 1 - LEVEL)
-    size = (distances(null, variances, records) > critical).mean()
-    other = released(rng, truths(rng, shape, replications, SPREAD), records, noise)
-    power = (distances(other, variances, records) > critical).mean()
-    return size, (pearson(null, records) < LEVEL).mean(), power
+def walked(states, steps, is_level, records, spread, rng):
+    """Counts of the steps of a chain; either its first state or its last transitions depart."""
+    moves = STAY * np.eye(states) + (1 - STAY) * rng.dirichlet(
+        np.full(states, CONCENTRATION), states
+    )
+    values, vectors = np.linalg.eig(moves.T)
+    level = np.abs(np.real(vectors[:, np.argmax(np.real(values))]))
+    last = moves
+    if is_level:
+        first = level * np.exp(rng.normal(0, spread, states))
+    else:
+        first = rng.dirichlet(np.full(states, CONCENTRATION))
+        last = moves * np.exp(rng.normal(0, spread, moves.shape))
+        last = last / last.sum(axis=1, keepdims=True)
+    now = rng.multinomial(records, first / first.sum())
+    found = []
+    for step in range(steps):
+        own = last if step == steps - 1 else moves
+        table = np.stack([rng.multinomial(one, row) for one, row in zip(now, own, strict=True)])
+        found.append(table.ravel())
+        now = table.sum(axis=0)
+    return np.concatenate(found)
+
+
+def independence(*shape):
+    """Test of independence within strata in one table."""
+    null = hierarchical(shape, [(0, 1), (0, 2)])
+    return Kind(shape, ((0, 1, 2),), null, partial(independent, shape))
+
+
+def fit(shape, cliques, beyond, scopes):
+    """Test of fit of a log-linear model."""
+    counts = partial(loglinear, shape, cliques, beyond)
+    return Kind(shape, scopes, hierarchical(shape, cliques), counts)
+
+
+PAIRS = ((0, 1), (0, 2), (1, 2))
+PATH = ((0, 1), (1, 2), (2, 3))
+STEPS = ((0, 1, 2),)
+PANEL = (2, 3, 3)
+FEW = ((2_000, 0.1), (2_000, 1.0), (10_000, 10.0))
+ALL = tuple(product(RECORDS, EPSILONS))
+
+KINDS = {
+    "independence, 2x2": (independence(1, 2, 2), ALL),
+    "independence, 3x4": (independence(1, 3, 4), ALL),
+    "independence, 2x2 in three strata": (independence(3, 2, 2), ALL),
+    "three groups, 2x3": (independence(1, 3, 6), ALL),
+    "homogeneity, three times of three states": (
+        Kind(
+            PANEL,
+            STEPS,
+            lambda measured: EqualMargins(measured=measured),
+            partial(walked, 3, 2, True),
+        ),
+        ALL,
+    ),
+    "equal odds ratios, 2x2 in three strata": (
+        fit((3, 2, 2), PAIRS, ((0, 1, 2),), ((0, 1, 2),)),
+        FEW,
+    ),
+    "fit of a path, tables of three of four variables": (
+        fit((2, 2, 2, 2), PATH, ((0, 1, 2), (1, 2, 3)), ((0, 1, 2), (1, 2, 3))),
+        FEW,
+    ),
+    "symmetry, 3x3": (
+        Kind((3, 3), ((0, 1),), partial(symmetric, 3), partial(mirrored, 3)),
+        FEW,
+    ),
+    "stationarity, three times of three states": (
+        Kind(
+            PANEL,
+            STEPS,
+            lambda measured: ChainNull(
+                measured=measured, design=hierarchical_design(PANEL, [(0, 1), (1, 2)])
+            ),
+            partial(walked, 3, 2, False),
+        ),
+        FEW,
+    ),
+}
+
+
+def template(kind, records, noise):
+    """Released numbers of a test, whose counts are still to come."""
+    cells = np.arange(np.prod(kind.shape)).reshape(kind.shape)
+    rows = []
+    for scope in kind.scopes:
+        size = int(np.prod([kind.shape[axis] for axis in scope]))
+        own = np.zeros(kind.shape, int)
+        place = np.arange(size).reshape([kind.shape[axis] for axis in scope])
+        own += place.reshape([n if axis in scope else 1 for axis, n in enumerate(kind.shape)])
+        matrix = np.zeros((size, cells.size))
+        matrix[own.ravel(), cells.ravel()] = 1.0
+        rows.append(matrix)
+    matrix = np.concatenate(rows)
+    if kind.shape == PANEL:  # a table for each step
+        matrix = block_diag(*[np.eye(9)] * 2)
+        rows = [matrix[:9], matrix[9:]]
+    return TableNumbers(
+        variables=tuple(range(len(kind.shape))),
+        shape=kind.shape,
+        matrix=matrix,
+        counts=np.zeros(len(matrix)),
+        noise=(noise,) * len(rows),
+        sizes=tuple(map(len, rows)),
+        scopes=tuple(map(frozenset, kind.scopes)) * (len(rows) // len(kind.scopes)),
+        possible=np.ones(cells.size, bool),
+        records=records,
+        is_simulated=True,
+    )
+
+
+def log_linear_statistics(null, noisy, rng, is_refitted):
+    """Statistics of noisy numbers, and of a replicate of each, all at once."""
+    measured = null.measured
+    theta = null.estimates(noisy)
+    means = null.means(theta)
+    shares = means / means.sum(axis=1, keepdims=True)
+    if isinstance(null, ChainNull):
+        drawn = np.concatenate(
+            [
+                Chain.of(one.reshape(null.measured.shape), measured.records).drawn(1, rng)
+                for one in shares
+            ]
+        )
+    else:
+        drawn = rng.multinomial(measured.records, shares)
+    again = measured.perturbed(drawn.astype(float), rng)
+    own = null.estimates(again) if is_refitted else theta
+    return null.distances(noisy, theta), null.distances(again, own)
+
+
+def statistics(kind, measured, spread, replications, rng, is_refitted):
+    """Statistics of releases, of a replicate of each, of each as if it were exact, and of exact counts."""
+    exact = replace(measured, noise=(NoNoise(),) * len(measured.noise))
+    counts = np.array([kind.counts(measured.records, spread, rng) for _ in range(replications)])
+    counts = counts.astype(float)
+    noisy = measured.perturbed(counts, rng)
+    naive = np.maximum(noisy, 0.0)
+    true = counts @ measured.matrix.T
+    null = kind.null(replace(measured, counts=noisy[0]))
+    if isinstance(null, LogLinearNull):
+        plain = kind.null(replace(exact, counts=naive[0]))
+        own, again = log_linear_statistics(null, noisy, rng, is_refitted)
+        as_exact = [plain.distances(each, plain.estimates(each)) for each in (naive, true)]
+        return (own, again, *as_exact), null.degrees_of_freedom
+    found = []
+    for one, cut, right in zip(noisy, naive, true, strict=True):
+        null = kind.null(replace(measured, counts=one))
+        again = measured.perturbed(null.drawn(1, rng).astype(float), rng)
+        plain = [kind.null(replace(exact, counts=each)).statistic for each in (cut, right)]
+        found.append([null.statistic, null.statistics(again)[0], *plain])
+    return np.array(found).T, null.degrees_of_freedom
+
+
+def setting(kind, records, epsilon, replications, rng, is_refitted):
+    """Size, size without the noise, power, and power of exact records, of one setting."""
+    tables = len(kind.scopes) if kind.shape != PANEL else 2
+    noise = DiscreteLaplace(SENSITIVITY * tables / epsilon)
+    measured = template(kind, records, noise)
+    (own, again, naive, _), df = statistics(kind, measured, 0.0, replications, rng, is_refitted)
+    critical = np.quantile(again, 1 - LEVEL)
+    nominal = chi2.ppf(1 - LEVEL, df)
+    (other, _, _, true), _ = statistics(kind, measured, SPREAD, replications // 2, rng, False)
+    return (
+        (own > critical).mean(),
+        (naive > nominal).mean(),
+        (other > critical).mean(),
+        (true > nominal).mean(),
+    )
+
+
+COLUMNS = [
+    "test",
+    "records",
+    "epsilon",
+    "size",
+    "size without the noise",
+    "power",
+    "power of exact records",
+]
 
 
 def main() -> None:
@@ -79,14 +307,22 @@ def main() -> None:
     )
     parser.add_argument("--replications", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("tests.csv"))
+    parser.add_argument("--refit", action="store_true", help="estimate each replicate anew")
+    parser.add_argument("--kinds", nargs="*", default=list(KINDS))
     arguments = parser.parse_args()
-    rows = []
-    for (name, shape), records, epsilon in product(SHAPES.items(), RECORDS, EPSILONS):
-        rng = np.random.default_rng([arguments.seed, *shape, records, int(10 * epsilon)])
-        size, naive, power = setting(rng, shape, records, epsilon, arguments.replications)
-        rows.append([name, records, epsilon, size, naive, power])
-    columns = ["table", "records", "epsilon", "size", "size of Pearson's test", "power"]
-    print(pd.DataFrame(rows, columns=columns).round(4).to_csv(index=False), end="")
+    done = pd.DataFrame(columns=COLUMNS)
+    if arguments.out.exists():
+        done = pd.read_csv(arguments.out)
+    for place, (name, (kind, settings)) in enumerate(KINDS.items()):
+        for records, epsilon in settings:
+            is_done = (done[COLUMNS[:3]] == [name, records, epsilon]).all(axis=1).any()
+            if is_done or name not in arguments.kinds:
+                continue
+            rng = np.random.default_rng([arguments.seed, place, records, int(10 * epsilon)])
+            figures = setting(kind, records, epsilon, arguments.replications, rng, arguments.refit)
+            row = pd.DataFrame([[name, records, epsilon, *figures]], columns=COLUMNS).round(4)
+            row.to_csv(arguments.out, mode="a", header=not arguments.out.exists(), index=False)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@ show, in units of sampling and noise together. To first order it is the likeliho
 depend on how θ is estimated. The likelihood ratio itself would need the sum over all tables n. Disagreement among
 tables that measure the same cells is no evidence against the null hypothesis; :math:`P_1` takes it out.
 
+**Replicates** are compared with the estimate of the release, from which they are drawn. An estimate for each of them
+gives the same sizes to within their errors (``benchmarks/analysis_tests.py --refit``).
+
 **Estimate.** θ solves :math:`J_0' V^{-1} r = 0` by Fisher scoring: without noise, the maximum likelihood estimate.
 
 References
@@ -38,7 +41,7 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.analysis._measured import TableNumbers
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Share of the largest singular value below which a direction counts as none
 _RANK = 1e-9
@@ -46,18 +49,13 @@ _RANK = 1e-9
 _LEAST = 1e-3
 # Multiple of the number of records above which no mean count is estimated; arbitrary, reached only by divergence
 _MOST = 10.0
-# Steps of Fisher scoring for the release, from the uniform table, and for a replicate, from the estimate of the
-# release. Without noise the last of them moves means by less than 1e-6 of their errors.
+# Steps of Fisher scoring from the uniform table. Without noise the last one moves means by less than 1e-6 of their
+# errors.
 _STEPS = 25
-_STEPS_OF_REPLICATE = 6
 # Largest change of a coordinate in a step, nats, which keeps early steps from overshooting
 _LONGEST = 1.5
 # Ridge of a step, as a share of the mean curvature: it only holds directions without any
 _RIDGE = 1e-8
-# Numbers in the largest array of a batch of replicates: 64 MiB
-_BATCH = 2**23
-# Multiplications above which replicates are compared with the estimate of the release: about ten seconds
-_MOST_WORK = 2e10
 
 
 def hierarchical_design(shape: Sequence[int], cliques: Iterable[Iterable[int]]) -> FloatArray:
@@ -124,56 +122,38 @@ class LogLinearNull:
         """Number of directions in which the null hypothesis can move the measurements."""
         # any point of the null hypothesis that has no symmetry has the rank of nearly all points
         generic = np.sin(np.arange(1.0, self.design.shape[1] + 1))[np.newaxis]
-        directions = self._directions(self._means(generic))[0]
+        directions = self._directions(self.means(generic))[0]
         return int(np.linalg.matrix_rank(directions))
 
     @cached_property
     def _estimate(self) -> FloatArray:
         """Coordinates θ of the release, shape (1, parameters)."""
-        measured = self.measured
-        level = math.log(measured.records / measured.possible.sum())
-        constant = np.full(len(self.design), level)
-        start = np.linalg.lstsq(self.design, constant, rcond=None)[0]
-        return self._fitted(measured.counts[np.newaxis], start[np.newaxis], _STEPS)
+        return self.estimates(self.measured.counts[np.newaxis])
 
     @property
     def expected(self) -> FloatArray:
         """Counts that the null hypothesis expects in the cells, shape (cells,), records."""
-        means = self._means(self._estimate)[0]
+        means = self.means(self._estimate)[0]
         return means * (self.measured.records / means.sum())
 
     @property
     def statistic(self) -> float:
         """The statistic Q of the release."""
-        return float(self._distances(self.measured.counts[np.newaxis], self._estimate)[0])
+        return float(self.distances(self.measured.counts[np.newaxis], self._estimate)[0])
 
     def statistics(self, counts: FloatArray) -> FloatArray:
-        """Return the statistic Q of replicates with some counts.
+        """Return the statistic Q of replicates with some counts, shape (replicates, numbers).
 
-        Above a limit of work, the means and their directions are those of the release, which is the same to first
-        order.
-
-        Parameters
-        ----------
-        counts
-            Counts that the replicates estimate, shape (replicates, numbers).
+        The means and their directions are those at the estimate of the release, from which the replicates are drawn.
         """
-        numbers, cells = self.measured.matrix.shape
-        parameters = self.design.shape[1]
-        work = numbers * parameters**2
-        if not self.measured.has_own_cells:
-            work += numbers * cells * parameters + numbers**3
-        if len(counts) * work * (1 + _STEPS_OF_REPLICATE) > _MOST_WORK:
-            return self._distances(counts, self._estimate)
-        batch = max(1, _BATCH // (numbers * max(numbers, cells, parameters)))
-        found = []
-        for begin in range(0, len(counts), batch):
-            own = counts[begin : begin + batch]
-            start = np.broadcast_to(self._estimate, (len(own), parameters))
-            found.append(self._distances(own, self._fitted(own, start, _STEPS_OF_REPLICATE)))
-        return np.concatenate(found)
+        return self.distances(counts, self._estimate)
 
-    def _means(self, theta: FloatArray) -> FloatArray:
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw counts of independent records under the null hypothesis, shape (draws, cells)."""
+        expected = self.expected
+        return rng.multinomial(self.measured.records, expected / expected.sum(), size=draws)
+
+    def means(self, theta: FloatArray) -> FloatArray:
         """Return mean counts of the cells, shape (points, cells)."""
         most = math.log(_MOST * self.measured.records)
         return (
@@ -182,27 +162,50 @@ class LogLinearNull:
 
     def _directions(self, means: FloatArray) -> FloatArray:
         """Return J at some means, shape (points, numbers, parameters)."""
+        if self._cells is not None:
+            weights = means[:, self._cells]
+            return weights[..., np.newaxis] * self.design[self._cells]
+        return (self.measured.matrix * means[:, np.newaxis, :]) @ self.design
+
+    @cached_property
+    def _cells(self) -> IntArray | None:
+        """Cell that each number counts, shape (numbers,); None unless each counts one cell of its own."""
         matrix = self.measured.matrix
-        if self.measured.has_own_cells:  # a product by cells alone is cheaper than a sum over them
-            return _gathered(matrix, means, self.design)
-        return (matrix * means[:, np.newaxis, :]) @ self.design
+        rows, cells = np.nonzero(matrix)
+        is_one_each = (
+            np.array_equal(rows, np.arange(len(matrix))) and (matrix[rows, cells] == 1).all()
+        )
+        if is_one_each and self.measured.has_own_cells:
+            return cells
+        return None
+
+    def _answers(self, means: FloatArray) -> FloatArray:
+        """Return A m, shape (points, numbers)."""
+        if self._cells is not None:
+            return means[:, self._cells]
+        return means @ self.measured.matrix.T
 
     def _whitened(self, means: FloatArray, *vectors: FloatArray) -> list[FloatArray]:
         """Return vectors of shape (..., numbers, k) in units of sampling and noise at some means."""
         matrix = self.measured.matrix
-        if self.measured.has_own_cells:
-            deviation = np.sqrt(means @ np.square(matrix).T + self._noise)[..., np.newaxis]
+        if self._cells is not None:
+            deviation = np.sqrt(self._answers(means) + self._noise)[..., np.newaxis]
             return [vector / deviation for vector in vectors]
         spread = (matrix * means[:, np.newaxis, :]) @ matrix.T
         spread[:, np.arange(len(matrix)), np.arange(len(matrix))] += self._noise
         root = np.linalg.cholesky(spread)
         return [np.linalg.solve(root, vector) for vector in vectors]
 
-    def _fitted(self, counts: FloatArray, theta: FloatArray, steps: int) -> FloatArray:
-        """Return the coordinates after some steps of Fisher scoring, shape (points, parameters)."""
-        for _ in range(steps):
-            means = self._means(theta)
-            residual = (counts - means @ self.measured.matrix.T)[..., np.newaxis]
+    def estimates(self, counts: FloatArray) -> FloatArray:
+        """Return the coordinates θ of some numbers, shape (points, numbers) to (points, parameters)."""
+        measured = self.measured
+        level = math.log(measured.records / measured.possible.sum())
+        constant = np.full(len(self.design), level)
+        start = np.linalg.lstsq(self.design, constant, rcond=None)[0]
+        theta = np.tile(start, (len(counts), 1))
+        for _ in range(_STEPS):
+            means = self.means(theta)
+            residual = (counts - self._answers(means))[..., np.newaxis]
             distance, along = self._whitened(means, residual, self._directions(means))
             gram = np.swapaxes(along, -1, -2) @ along
             ridge = _RIDGE * np.trace(gram, axis1=-2, axis2=-1) / gram.shape[-1] + _RIDGE
@@ -211,18 +214,16 @@ class LogLinearNull:
             theta = theta + np.clip(step, -_LONGEST, _LONGEST)
         return theta
 
-    def _distances(self, counts: FloatArray, theta: FloatArray) -> FloatArray:
+    def distances(self, counts: FloatArray, theta: FloatArray) -> FloatArray:
         """Return Q of some numbers at estimates of the null hypothesis, one for all or one each."""
-        means = self._means(theta)
-        residual = (counts - means @ self.measured.matrix.T)[..., np.newaxis]
-        shown = np.broadcast_to(self._shown, (len(means), *self._shown.shape))
-        along = self._directions(means)
+        means = self.means(theta)
+        residual = (counts - self._answers(means))[..., np.newaxis]
         if len(means) < len(counts):  # one estimate for all: the numbers are its columns
             residual = np.swapaxes(residual, 0, 2)
-        distance, forbidden, allowed = self._whitened(means, residual, along, shown)
-        numbers, rank = self._shown.shape
+        distance, forbidden = self._whitened(means, residual, self._directions(means))
         total = np.square(distance).sum(axis=-2)
-        if rank < numbers:
+        if self._shown.shape[1] < len(self._shown):
+            (allowed,) = self._whitened(means, self._shown)
             total = _explained(allowed, distance)
         return np.ravel(total - _explained(forbidden, distance))
 
@@ -233,12 +234,3 @@ def _explained(directions: FloatArray, vectors: FloatArray) -> FloatArray:
     along = turned @ vectors
     inverse = np.linalg.pinv(turned @ directions, rcond=_RANK, hermitian=True)
     return (along * (inverse @ along)).sum(axis=-2)
-
-
-def _gathered(matrix: FloatArray, means: FloatArray, design: FloatArray) -> FloatArray:
-    """Return A diag(m) X where each cell is counted by one number at most."""
-    rows, cells = np.nonzero(matrix)
-    if len(cells) == len(matrix):  # a number each
-        weights = matrix[rows, cells]
-        return (means[:, cells] * weights)[..., np.newaxis] * design[cells]
-    return np.einsum("nc,pc,cq->pnq", matrix, means, design, optimize=True)

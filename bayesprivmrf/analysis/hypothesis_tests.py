@@ -13,7 +13,6 @@ Davison, Hinkley (1997). Bootstrap Methods and their Application, section 4.2. C
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +22,7 @@ from bayesprivmrf.analysis._measured import TableNumbers, nothing_measured
 from bayesprivmrf.checks import generator, require, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import RowStatus
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,14 +117,12 @@ class Null(Protocol):
         """Return the statistics of replicates with some counts, shape (replicates, numbers)."""
         ...
 
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw counts of the cells under the hypothesis, shape (draws, cells)."""
+        ...
 
-type DrawCounts = Callable[[int, np.random.Generator], FloatArray]
-"""Draws counts of the cells under a null hypothesis, shape (replicates, cells)."""
 
-
-def bootstrapped(
-    null: Null, title: str, draws: int, rng: Seed, sampled: DrawCounts | None = None
-) -> TestResult:
+def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
     """Return the test of a null hypothesis.
 
     Parameters
@@ -138,8 +135,6 @@ def bootstrapped(
         Number of replicates, at least 99.
     rng
         Seed or generator; None draws a seed.
-    sampled
-        How counts are drawn; None draws one table of independent records.
 
     Raises
     ------
@@ -156,11 +151,7 @@ def bootstrapped(
     expected = null.expected
     _require_two_states(measured, expected)
     statistic = null.statistic
-    if sampled is None:
-        drawn = random.multinomial(measured.records, expected / expected.sum(), size=draws)
-    else:
-        drawn = sampled(draws, random)
-    replicates = measured.perturbed(drawn.astype(float), random)
+    replicates = measured.perturbed(null.drawn(draws, random).astype(float), random)
     exceeded = int((null.statistics(replicates) >= statistic).sum())
     p_value = (1 + exceeded) / (1 + draws)
     status, note = _judged(measured, expected)

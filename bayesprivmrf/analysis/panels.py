@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from bayesprivmrf.analysis.hypothesis_tests import Seed, TestResult, bootstrappe
 from bayesprivmrf.analysis.independence import Releases
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Smallest mean count of a cell, records: noise may make counts negative
 _LEAST = 1e-3
@@ -133,10 +133,8 @@ def homogeneity(
     --------
     >>> analysis.homogeneity(release, ["2019", "2020", "2021"], rng=1).p_value  # doctest: +SKIP
     """
-    null = _EqualMargins(measured=_steps(release, times))
-    return bootstrapped(
-        null, "homogeneity over time", draws, rng, partial(_drawn_chains, null.chain)
-    )
+    null = EqualMargins(measured=_steps(release, times))
+    return bootstrapped(null, "homogeneity over time", draws, rng)
 
 
 def stationarity_test(
@@ -181,9 +179,8 @@ def stationarity_test(
     steps = measured.shape[0]
     require(steps > 1, "times", "be at least three", steps + 1, error=ModelError)
     design = hierarchical_design(measured.shape, [(0, 1), (1, 2)])
-    null = LogLinearNull(measured=measured, design=design)
-    chain = _Chain.of(null.expected.reshape(measured.shape), measured.records)
-    return bootstrapped(null, "stationary transitions", draws, rng, partial(_drawn_chains, chain))
+    null = ChainNull(measured=measured, design=design)
+    return bootstrapped(null, "stationary transitions", draws, rng)
 
 
 def _steps(release: Releases, times: Sequence[Hashable]) -> TableNumbers:
@@ -196,7 +193,7 @@ def _steps(release: Releases, times: Sequence[Hashable]) -> TableNumbers:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Chain:
+class Chain:
     """A Markov chain.
 
     Parameters
@@ -214,28 +211,46 @@ class _Chain:
     moves: FloatArray
 
     @classmethod
-    def of(cls, tables: FloatArray, records: int) -> _Chain:
+    def of(cls, tables: FloatArray, records: int) -> Chain:
         """Return the chain with the first state and the transitions of some tables, shape (steps, K, K)."""
         tables = tables + _LEAST * (tables.sum(axis=-1, keepdims=True) <= 0)
         first = tables[0].sum(axis=-1)
         moves = tables / tables.sum(axis=-1, keepdims=True)
         return cls(records=records, first=first / first.sum(), moves=moves)
 
+    @property
+    def shares(self) -> FloatArray:
+        """Probabilities of the states before and after each step, shape (steps, K, K)."""
+        now = self.first
+        found = []
+        for moves in self.moves:
+            found.append(now[:, np.newaxis] * moves)
+            now = found[-1].sum(axis=0)
+        return np.array(found)
 
-def _drawn_chains(chain: _Chain, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return the tables of the steps of drawn records, shape (draws, cells)."""
-    now = rng.multinomial(chain.records, chain.first, size=draws)
-    found = []
-    for moves in chain.moves:
-        drawn = [rng.multinomial(now[:, state], row) for state, row in enumerate(moves)]
-        table = np.stack(drawn, axis=1)
-        found.append(table)
-        now = table.sum(axis=1)
-    return np.stack(found, axis=1).reshape(draws, -1)
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw the tables of the steps of some records, shape (draws, cells)."""
+        now = rng.multinomial(self.records, self.first, size=draws)
+        found = []
+        for moves in self.moves:
+            drawn = [rng.multinomial(now[:, state], row) for state, row in enumerate(moves)]
+            table = np.stack(drawn, axis=1)
+            found.append(table)
+            now = table.sum(axis=1)
+        return np.stack(found, axis=1).reshape(draws, -1)
+
+
+class ChainNull(LogLinearNull):
+    """A log-linear null hypothesis about the steps of a Markov chain."""
+
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw the tables of the steps of some records, shape (draws, cells)."""
+        tables = self.expected.reshape(self.measured.shape)
+        return Chain.of(tables, self.measured.records).drawn(draws, rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _EqualMargins:
+class EqualMargins:
     """The null hypothesis that all margins of the tables of the steps are the same.
 
     Parameters
@@ -267,15 +282,15 @@ class _EqualMargins:
         return self.tables.ravel()
 
     @cached_property
-    def chain(self) -> _Chain:
+    def chain(self) -> Chain:
         """The chain of the estimated tables."""
-        return _Chain.of(self.tables, self.measured.records)
+        return Chain.of(self.tables, self.measured.records)
 
     @cached_property
     def _sampling(self) -> FloatArray:
         """Covariance of the counts of all cells by sampling, shape (cells, cells)."""
         steps, states, _ = self.measured.shape
-        shares = self.tables / self.tables.sum(axis=(1, 2), keepdims=True)
+        shares = self.chain.shares
         joint = np.zeros((steps, states, states, steps, states, states))
         for early in range(steps):
             joint[early, :, :, early] = np.diag(shares[early].ravel()).reshape((states,) * 4)
@@ -338,3 +353,7 @@ class _EqualMargins:
         vectors = self._whitened(counts.T)
         explained = np.square(alternative.T @ vectors).sum(axis=0)
         return explained - np.square(null.T @ vectors).sum(axis=0)
+
+    def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Draw the tables of the steps of some records, shape (draws, cells)."""
+        return self.chain.drawn(draws, rng)
