@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.release import Released
 
-# Ends of names of Markdown files; those of HTML files
-_MARKDOWN = (".md", ".qmd")
+# Ends of names of HTML files; those of all files
 _HTML = (".html", ".htm")
+ENDINGS = (*_HTML, ".md", ".qmd")
 # Most tables of cliques, pairs with odds ratios, and variables that are listed: about ten printed pages
 _MOST_CLIQUES = 12
 _MOST_PAIRS = 15
@@ -82,6 +82,11 @@ class Test(Protocol):
     @property
     def status(self) -> str:
         """Row status of the result."""
+        ...
+
+    @property
+    def note(self) -> str:
+        """Reason for the status."""
         ...
 
     @property
@@ -146,16 +151,21 @@ def report(
     """
     content = report_content(release, solution, tests=tests, tables=tables, prob=prob)
     target = file_path("path", path)
-    kind = target.suffix.lower()
-    must = f"end in one of {', '.join((*_HTML, *_MARKDOWN))}"
-    require(kind in (*_HTML, *_MARKDOWN), "path", must, repr(str(target)), "write 'report.html'")
+    must = f"end in one of {', '.join(ENDINGS)}"
+    is_known = target.suffix.lower() in ENDINGS
+    require(is_known, "path", must, repr(str(target)), "write 'report.html'")
+    write_report(content, target)
+    return target
+
+
+def write_report(content: ReportContent, target: Path) -> None:
+    """Write a report to a file, in the form that the end of its name asks for."""
     document = content.document()
-    if kind in _HTML:
+    if target.suffix.lower() in _HTML:
         text = document.html()
     else:
         text = document.markdown()
     write_whole({target: text})
-    return target
 
 
 def report_content(

@@ -63,7 +63,7 @@ FILES = ("solution.json", "network.json", "transitions.csv", "marginals/[0-9][0-
 
 def run(options: argparse.Namespace) -> None:
     """Fit a saved release, print the one-way marginals, and write the files that ``--out`` asks for."""
-    (found, model) = _opened(options)
+    (found, model) = opened(options)
     if model is not None:
         is_fitted = found.kind != "network-estimate" and not hasattr(found, "fit")
         must = "be left out for a release without tables"
@@ -81,10 +81,8 @@ def run(options: argparse.Namespace) -> None:
     seen = f"the kind {found.kind!r}"
     remedy = f"{found._without_tables}; read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
-    # a learned model may have intervals of its own
-    is_refitted = options.method or model is not None
-    estimate: Any = None if is_refitted else getattr(found, "solution", None)
-    is_learned = issubclass(type(estimate), RoundsSolution)
+    estimate: Any = learned_solution(options, found, model)
+    is_learned = estimate is not None
     if is_learned:
         method = "learned"
     else:
@@ -103,13 +101,7 @@ def run(options: argparse.Namespace) -> None:
     else:
         seed = options.seed
     if not is_learned:
-        sampling = {
-            name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)
-        }
-        if "draws" in sampling:
-            sampling["tune"] = min(sampling["draws"], WARM_UP)
-        how: dict[str, Any] = {"inference": options.inference, "rng": seed, "sampling": sampling}
-        estimate = fitted(method, release, **how, model=model)
+        estimate = fresh_fit(options, release, model, seed)
     elif estimate.status is not Status.CONVERGED:
         status = status_with_advice(estimate.status, estimate.stats)
         remark(f"bayesprivmrf: warning: the learned model is {status}.")
@@ -161,7 +153,31 @@ def run(options: argparse.Namespace) -> None:
         remark(f"\nWrote {written}{options.out}.")
 
 
-def _opened(options: argparse.Namespace) -> tuple[Any, ModelSpecification | None]:
+def learned_solution(
+    options: argparse.Namespace, found: Any, model: ModelSpecification | None
+) -> RoundsSolution | None:
+    """Return the fit that a learned model has itself, unless another method or another model is asked for."""
+    is_refitted = options.method or model is not None
+    estimate: Any = None if is_refitted else getattr(found, "solution", None)
+    if issubclass(type(estimate), RoundsSolution):
+        return estimate
+    return None
+
+
+def fresh_fit(
+    options: argparse.Namespace, release: Any, model: ModelSpecification | None, seed: int
+) -> Any:
+    """Return the fit of noisy tables by the method that the options name."""
+    sampling = {
+        name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)
+    }
+    if "draws" in sampling:
+        sampling["tune"] = min(sampling["draws"], WARM_UP)
+    how: dict[str, Any] = {"inference": options.inference, "rng": seed, "sampling": sampling}
+    return fitted(chosen_method(options), release, **how, model=model)
+
+
+def opened(options: argparse.Namespace) -> tuple[Any, ModelSpecification | None]:
     """Return the release of a file, and the model that is fitted to it if the release declares another.
 
     A given model is that of the published noisy counts in the file, or, for a saved release, the model to fit.

@@ -17,6 +17,8 @@ from bayesprivmrf.model import ModelSpecification
 
 # largest number of warm-up draws of a chain; a chain of fewer draws has as many warm-up draws as draws
 WARM_UP = 200
+# probability of intervals by default
+_PROB = 0.9
 # methods that ``compare`` has besides the estimators, and their printed names
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
 
@@ -129,7 +131,12 @@ def settle(options: argparse.Namespace) -> None:
     ):
         # unless the budget is among the settings
         options.parser.error("one of the arguments --epsilon --rho is required")
-    rules = {"compare": _settle_compare, "plan": _settle_plan, "fit": _settle_fit}
+    rules = {
+        "compare": _settle_compare,
+        "plan": _settle_plan,
+        "fit": _settle_fit,
+        "report": _settle_report,
+    }
     if options.command in rules:
         rules[options.command](options.parser.error, options)
 
@@ -200,6 +207,18 @@ def refuse_unsampled(options: argparse.Namespace, name: str) -> None:
         )
 
 
+def _settle_report(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
+    """Refuse a method without intervals, which a report needs, and options that the method would ignore."""
+    method = chosen_method(options)
+    if not getattr(estimator(method), "has_intervals", False):
+        must = "must be a method that has intervals, such as noise-aware or posterior"
+        refuse(f"argument --method: {must}, got {method}")
+    for name in ("draws", "chains"):
+        refuse_unsampled(options, name)
+    if options.prob is None:
+        options.prob = _PROB
+
+
 def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
     """Refuse options that the method would ignore."""
     method = chosen_method(options)
@@ -212,6 +231,4 @@ def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> N
     if options.inference == "loopy" and not offers_loopy(method):
         refuse(f"argument --inference: {method} needs exact marginals on the command line")
     if options.prob is None:
-        options.prob = 0.9
-    else:
-        options.prob = options.prob
+        options.prob = _PROB

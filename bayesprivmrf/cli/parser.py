@@ -119,6 +119,7 @@ def command_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_release(commands)
     _add_fit(commands)
+    _add_report(commands)
     _add_audit(commands)
     for command in commands.choices.values():
         _add_shared(command, "--json")
@@ -234,13 +235,8 @@ def _add_release(commands: argparse._SubParsersAction[Parser]) -> None:
     _add_settings(command)
 
 
-def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
-    command = commands.add_parser(
-        "fit",
-        help="fit a model to a release, without spending budget",
-        description="Fit the Markov random field to a saved release. This is post-processing, which does not weaken "
-        "the promise.",
-    )
+def _add_fitted(command: argparse.ArgumentParser) -> None:
+    """Add the release that is fitted, and the model and the noise of published counts."""
     add = command.add_argument
     saved = "file that `bayesprivmrf release` or Python's `save` wrote"
     add(
@@ -260,6 +256,27 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         metavar="N",
         help="number of records in published counts, if it is public",
     )
+
+
+def _add_sampling(command: argparse.ArgumentParser, seed: str) -> None:
+    """Add the probability of intervals and the settings of a posterior's sampling."""
+    add = command.add_argument
+    add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
+    add("--seed", type=number_from(0), help=seed)
+    draws = "draws of each chain of the posterior, 1000 by default; if given, after at most 200 warm-up draws"
+    add("--draws", type=number_from(1), help=draws)
+    add("--chains", type=number_from(1), help="number of chains of the posterior, 4 by default")
+
+
+def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "fit",
+        help="fit a model to a release, without spending budget",
+        description="Fit the Markov random field to a saved release. This is post-processing, which does not weaken "
+        "the promise.",
+    )
+    _add_fitted(command)
+    add = command.add_argument
     method = "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     add("--method", choices=estimator_names(), help=method)
     _add_shared(command, "--inference")
@@ -270,17 +287,43 @@ def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
         help=f"{files}; for released parities, the file of the learned model",
     )
     add("--force", action="store_true", help="replace the files of an earlier fit")
-    add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
     given = (
         "state of a variable on which the printed probabilities are conditional; the option may be repeated, and "
         "several states of one variable mean any of them. The files of --out keep the whole tables"
     )
     add("--given", action="append", default=[], metavar="VARIABLE=STATE", help=given)
     seed = "seed of a posterior's sampling or a network's simulation; by default a random one, which is printed"
-    add("--seed", type=number_from(0), help=seed)
-    draws = "draws of each chain of the posterior, 1000 by default; if given, after at most 200 warm-up draws"
-    add("--draws", type=number_from(1), help=draws)
-    add("--chains", type=number_from(1), help="number of chains of the posterior, 4 by default")
+    _add_sampling(command, seed)
+
+
+def _add_report(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "report",
+        help="write a report of a release: promise, estimates, tests, and what must not be concluded",
+        description="Fit a saved release and write one file to hand in. The report holds no data beyond the release, "
+        "and costs no budget.",
+    )
+    _add_fitted(command)
+    add = command.add_argument
+    add(
+        "--out",
+        default="report.html",
+        metavar="FILE",
+        help="file to write, report.html by default; the ends .md and .qmd ask for Markdown",
+    )
+    add("--force", action="store_true", help="replace an existing file")
+    method = "estimator with intervals, by default noise-aware; posterior takes about a minute"
+    add("--method", choices=estimator_names(), help=method)
+    test = (
+        "test whether the first two variables are independent, given the others if there are any; the option may be "
+        "repeated"
+    )
+    add("--test", nargs="+", action="append", default=[], metavar="VARIABLE", help=test)
+    seed = (
+        "seed of the tests and of a posterior's sampling; by default a random one, which is printed"
+    )
+    _add_sampling(command, seed)
+    command.set_defaults(inference="exact")
 
 
 def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:

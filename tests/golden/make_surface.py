@@ -225,7 +225,7 @@ def help_text() -> str:
     kept = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100"
     try:
-        commands = ("compare", "model", "plan", "release", "fit", "audit")
+        commands = ("compare", "model", "plan", "release", "fit", "report", "audit")
         texts = [_command("--help"), *[_command(command, "--help") for command in commands]]
     finally:
         if kept is None:
