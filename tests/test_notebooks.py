@@ -19,6 +19,7 @@ NAMES = [
     "06_event_logs",
     "07_questionnaires",
     "08_peer_effects",
+    "10_rounded_tables",
 ]
 MACHINE_PATH = re.compile(
     r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"

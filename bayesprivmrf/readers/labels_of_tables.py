@@ -19,16 +19,24 @@ _TOTAL = re.compile(
 )
 # Dashes that offices print in ranges
 _DASHES = str.maketrans("–—‑−", "----")
+# Marks of ranges, around which offices print spaces or not
+_AROUND = re.compile(r" ?([<>≤≥=-]) ?")
 # Names of a column of percentages or rates
 _SHARE = re.compile(r".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b).*")
 
 
 def plain_text(label: Any) -> str:
-    """Return the text of a label in lower case, with plain dashes and single spaces, without a colon at its end."""
+    """Return the text of a label in lower case, with plain dashes and single spaces, without a colon at its end.
+
+    Examples
+    --------
+    >>> plain_text(" 30 – 60:"), plain_text(18.0)
+    ('30-60', '18')
+    """
     if isinstance(label, float) and label.is_integer():
         label = int(label)
     text = " ".join(str(label).split()).translate(_DASHES)
-    return text.rstrip(":").rstrip().casefold()
+    return _AROUND.sub(r"\1", text).rstrip(":").rstrip().casefold()
 
 
 def is_share_name(text: str) -> bool:

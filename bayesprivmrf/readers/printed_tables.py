@@ -227,6 +227,9 @@ class _Reading:
         if not stubs or not counts:
             return None
         number = self._count_column(names, counts)
+        first = next(filter(None, columns[number]))
+        if not self.is_count(first):
+            return None
         return _Header(start, start + 1, stubs, {number: ()}, symbol)
 
     def _is_stub(self, name: str, entries: Sequence[str]) -> bool:
@@ -254,7 +257,7 @@ class _Reading:
             if len(own) == 1:
                 return own[0]
         seen = f"{len(counts)} columns of numbers"
-        remedy = "write `columns={'value': ...}` with its name"
+        remedy = "write `columns={'value': ...}` with its name, or declare states as the file writes them"
         what = f"the counts of {self.grid.name}"
         require(len(counts) == 1, what, "be one column", seen, remedy, error=DataError)
         self._refuse_shares(counts[0], [names[counts[0]]])
@@ -276,7 +279,10 @@ class _Reading:
             # the name nearest to the labels is that of their variable
             names = [row[number] for row in reversed(self.rows[header.start : header.end])]
             named = next(filter(None, map(self.labels.variable, names)), None)
-            if named is None and not any(map(self.labels.is_label, texts)):
+            # the corner may name the variable of the labels above the counts
+            is_of_columns = any((named,) in axis.options for axis in levels)
+            has_labels = any(map(self.labels.is_label, texts))
+            if not has_labels and (named is None or is_of_columns):
                 aside.append(number)
             else:
                 stubs[number] = self._axis(f"the labels in column {number + 1}", texts, named)
@@ -384,7 +390,10 @@ def _layout(above: Sequence[Variable], beside: Mapping[int, tuple[Variable, ...]
     rows = ", ".join(" in sections, ".join(map(str, own)) for own in beside.values())
     if not above:
         return f"one count a line, by {rows}"
-    return f"columns by {', '.join(map(str, above))}; rows by {rows}"
+    columns = f"columns by {', '.join(map(str, above))}"
+    if not rows:
+        return columns
+    return f"{columns}; rows by {rows}"
 
 
 def _above(reading: _Reading, above: Sequence[Variable], texts: Sequence[str]) -> Place:
@@ -428,9 +437,7 @@ def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -
             and kinds == len({(reading.rows[row][k], reading.rows[row][number]) for row in lines})
             for k in body.beside
         )
-        is_flag = plain_text(name) in _FLAGS
-        is_number = all(map(reading.marks.is_number, filter(None, entries)))
-        is_right = kinds in (1, len(lines)) or is_code or is_flag or is_number
+        is_right = kinds in (1, len(lines)) or is_code or plain_text(name) in _FLAGS
         what = f"column {number + 1} of {reading.grid.name}"
         must = "have one entry, because no variable is declared for it"
         remedy = "declare it as a variable, keep the lines of one entry, or remove the column"

@@ -433,7 +433,7 @@ def _check_sums(model: ModelSpecification, tables: Sequence[_Table]) -> None:
             are_right = (sums[:, 0] <= limits[:, 1]) & (limits[:, 0] <= sums[:, 1])
             what = f"{_named(whole.scope)} in {whole.sheet}"
             must = f"have totals to which {_named(part.scope)} in {part.sheet} can add up"
-            seen = f"{int((~are_right).sum())} others"
+            seen = f"{int((~are_right).sum())} to which they cannot"
             remedy = (
                 "check their units and rules, and whether totals include people without an answer"
             )

@@ -89,7 +89,8 @@ LAYOUTS = {
     "semicolons": WIDE.replace(",", ";"),
     "tabs": WIDE.replace(",", "\t"),
     "labels in other spellings": WIDE.replace("Total", "All ages", 1)
-    .replace("30-60", "30 – 60".replace(" ", ""))
+    .replace("30-60", "30 – 60")
+    .replace("<30", "< 30")
     .replace("Female", " female ")
     .replace("Total,51", "TOTAL:,51"),
     "states below a name": WIDE.replace("Age,", ",Sex,,\nAge,", 1),
@@ -149,6 +150,12 @@ def test_every_layout_gives_the_same_release(path, text, capsys):
     found = read_counts(NETWORK, path, noise=RandomRounding(3))
     assert content(found) == content(wanted)
     assert "(age, sex): 6 numbers, random-rounding" in capsys.readouterr().out
+
+
+def test_a_table_of_one_variable_may_have_its_states_above_the_counts(path):
+    path.write_text("Sex,Female,Male,All people\nNumber,51,33,84\n")
+    values = [m.values.tolist() for m in read_counts(NETWORK, path, noise=Rounded(3)).measurements]
+    assert values == [BY_SEX, [TOTAL]]
 
 
 def test_sections_without_their_own_counts_have_a_total_each_or_one_at_the_end(path):
@@ -483,6 +490,17 @@ BAD = {
         Rounded(3),
         "no variable is declared",
     ),
+    "two years": (
+        "Year,sex,n\n2018,Female,30\n2023,Male,60\n2018,Total,90\n",
+        Rounded(3),
+        "no variable is declared",
+    ),
+    "percentages below": (
+        ",Number,,Per cent,\nage,Female,Male,Female,Male\n<30,12,9,50,50\n",
+        Rounded(3),
+        "column 4 .* percentages",
+    ),
+    "labels with marks": (WIDE.replace("Female", "Female (1)"), Rounded(3), "."),
     "unlabeled column": (WIDE.replace(",Total\n", ",\n", 1), Rounded(3), "state or a total"),
     "unknown column": (
         WIDE.replace(",Total\n", ",Other\n", 1),
