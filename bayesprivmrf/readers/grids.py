@@ -50,6 +50,11 @@ class Grid:
     lines: tuple[int, ...]
     has_commas: bool = True
 
+    @property
+    def is_of_workbook(self) -> bool:
+        """True for a sheet of a workbook, which may have sheets that are no tables."""
+        return self.name.endswith("]")
+
 
 def is_sheet(path: Path) -> bool:
     """Return True if the name of a file is that of a CSV file or a workbook."""
@@ -142,15 +147,10 @@ def _sheets(path: Path) -> list[Grid]:
     raise DataError(f"the file {path.name!r} {problem}; {remedy}.")
 
 
-def _frame_rows(source: Any) -> list[list[Any]]:
+def _frame_rows(frame: Any) -> list[list[Any]]:
     """Return the header and the rows of a frame, with the labels of its rows in front."""
     import pandas as pd
 
-    frame = source
-    if not isinstance(frame, pd.DataFrame):
-        import narwhals.stable.v2 as nw
-
-        frame = nw.to_native(nw.from_native(source).lazy().collect(backend="pandas"))
     columns = frame.columns
     is_numbered = isinstance(frame.index, pd.RangeIndex) and frame.index.name is None
     if is_numbered:

@@ -120,9 +120,8 @@ def read_folder(
     what = f"the folder {place.name!r}"
     must = "hold CSV files or workbooks"
     require(files, what, must, "none", remedy, error=DataError)
-    grids = [grid for path in files for grid in _tables_in(path)]
     tables = PublishedTables(network, noise, withheld, columns)
-    lines = tables.read(grids)
+    lines = tables.read([grid for path in files for grid in grids_of(path)])
     others = [path.name for path in sorted(place.iterdir()) if path not in files]
     if others:
         lines.append(f"not read: {', '.join(others)}")
@@ -148,21 +147,6 @@ def is_printed(source: Any, noise: Any, columns: Mapping[Any, str]) -> bool:
         return False
     is_rule = isinstance(noise, Mapping) or not noise.is_additive
     return (is_file and is_rule) or columns.get("value", "value") not in header
-
-
-def _tables_in(path: Path) -> list[Grid]:
-    """Return the sheets of a file that have digits; a workbook may have others, such as a list of contents."""
-    grids = grids_of(path)
-    with_numbers = [
-        grid
-        for grid in grids
-        if any(any(map(str.isdigit, text)) for row in grid.rows[1:] for text in row[1:])
-    ]
-    what = f"the file {path.name!r}"
-    must = "hold a table with counts"
-    remedy = "move it out of the folder"
-    require(with_numbers, what, must, "none", remedy, error=DataError)
-    return with_numbers
 
 
 @dataclass(frozen=True)
@@ -202,10 +186,19 @@ class PublishedTables:
         self._tables: list[_Table] = []
         self._used: set[Any] = set()
 
+    def _may_be_read(self, grid: Grid) -> bool:
+        """Return False for a sheet of a workbook without any declared state, such as a list of contents."""
+        has_states = any(self.labels.variables_with(text) for row in grid.rows for text in row)
+        return has_states or not grid.is_of_workbook
+
     def read(self, grids: Iterable[Grid]) -> list[str]:
         """Read the tables of some sheets, and return what was recognized in words."""
         lines = []
+        others = []
         for grid in grids:
+            if not self._may_be_read(grid):
+                others.append(f"{grid.name}: not read, because it has no declared state")
+                continue
             sheet = recognized(grid, self.labels, self.marks)
             own = self._tables_of(grid, sheet)
             self._tables += own
@@ -214,6 +207,10 @@ class PublishedTables:
                 aside = f"; set aside: {', '.join(sheet.aside)}"
             lines.append(f"{sheet.name}: {sheet.layout}{aside}")
             lines += [_described(table) for table in own]
+        remedy = "declare states as the files write them"
+        must = "hold declared states"
+        require(lines, "the workbook", must, "none", remedy, error=DataError)
+        lines += others
         if isinstance(self.noise, Mapping):
             unused = [key for key in self.noise if key not in self._used]
             must = "name files or tables that were read"

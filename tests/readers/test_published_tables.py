@@ -546,7 +546,7 @@ def test_folders_without_tables_and_other_paths_are_refused(tmp_path):
     with pytest.raises(DataError, match="hold CSV files or workbooks, got none"):
         read_folder(NETWORK, tmp_path, noise=Rounded(3))
     saved(tmp_path, notes="Note\nwithout numbers\n")
-    with pytest.raises(DataError, match="hold a table with counts"):
+    with pytest.raises(DataError, match=r"notes\.csv must have states of a variable"):
         read_folder(NETWORK, tmp_path, noise=Rounded(3))
     with pytest.raises(ArgumentError, match="`read_counts` reads one file"):
         read_folder(NETWORK, tmp_path / "notes.csv", noise=Rounded(3))
