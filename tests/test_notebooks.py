@@ -20,6 +20,7 @@ NAMES = [
     "07_questionnaires",
     "08_peer_effects",
     "09_a_table_in_a_paper",
+    "10_rounded_tables",
 ]
 MACHINE_PATH = re.compile(
     r"(?<![\w:/.])/(home|mnt|opt|private|root|tmp|usr|Users|var|work)/|[A-Z]:\\|site-packages|ipykernel"

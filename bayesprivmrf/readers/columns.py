@@ -19,13 +19,12 @@ from bayesprivmrf.checks import instance_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, codes_by_key, is_missing, label_key, listed
-from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
+from bayesprivmrf.noise import NoiseDistribution, NoNoise
 from bayesprivmrf.noise.base import contradiction
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.queries import Query, coarsened, table
+from bayesprivmrf.queries import Query, coarsened, table, weighted
 from bayesprivmrf.readers.text_files import read_table, repeated_error
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import noise_of_variance
@@ -246,6 +245,31 @@ def query_of(model: ModelSpecification, scope: Sequence[Variable], groups: Group
     return table(*scope)
 
 
+# Published number and its likelihood; None if the count may be any
+type Number = tuple[float, Likelihood] | None
+
+
+def measured_numbers(
+    model: ModelSpecification, query: Query, numbers: Sequence[Number]
+) -> list[Measurement]:
+    """Return one measurement for each likelihood among the numbers of a query, in its order; None is not measured."""
+    rows: dict[Likelihood, list[int]] = {}
+    for row, number in enumerate(numbers):
+        if number is not None:
+            rows.setdefault(number[1], []).append(row)
+    found = []
+    for law, chosen in rows.items():
+        values = np.array([numbers[row][0] for row in chosen])  # type: ignore[index]
+        own = query
+        if len(chosen) < len(numbers):
+            bound = query.bind(model)
+            (scope,) = bound.scopes
+            labels = [bound.labels[row] for row in chosen]
+            own = weighted(*scope, matrix=bound.matrix[chosen], labels=labels)
+        found.append(Measurement(own, values, law))
+    return found
+
+
 def released(
     model: ModelSpecification,
     measurements: Sequence[Measurement],
@@ -289,6 +313,11 @@ def family(noise: Any) -> type[NoiseDistribution]:
     return named_law(instance_of("noise", noise, str, must))
 
 
+def is_likelihood(noise: Any) -> bool:
+    """Return True for one distribution or rule, False for a family, a name or a mapping."""
+    return isinstance(noise, Likelihood)
+
+
 def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[Likelihood]:
     """Return the noise distribution of each row.
 
@@ -307,7 +336,7 @@ def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -
         A distribution is not stated, is stated twice, lacks its parameter, or has two contradictory parameters.
     """
     columns = {name: columns[name] for name in ("law", "scale", "variance") if name in columns}
-    if isinstance(noise, Likelihood):
+    if is_likelihood(noise):
         must = f"be a family of distributions beside a column `{min(columns, default='')}`"
         require(not columns, "noise", must, "a distribution", "leave one of them out")
         return [noise] * count
@@ -327,44 +356,6 @@ def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -
             known[key] = _distribution(kind, own.get("scale"), own.get("variance"))
         found.append(known[key])
     return found
-
-
-def values_and_noise(
-    entries: Sequence[Any], noise: Sequence[Likelihood], withheld: Mapping[Any, Any] | None
-) -> tuple[FloatArray, list[Likelihood]]:
-    """Return the number and the noise distribution of each row.
-
-    A withheld count is given as the midpoint of its bounds, with the distribution `noise.Within`.
-
-    Raises
-    ------
-    ArgumentError
-        `withheld` does not map marks that are not numbers to pairs of bounds.
-    DataError
-        An entry is neither a number nor a mark.
-    """
-    must = "map marks that are not numbers to pairs of bounds, such as {'<10': (0, 9)}"
-    given = instance_of("withheld", {} if withheld is None else withheld, Mapping, must)
-    bounds = {str(mark).strip(): pair for mark, pair in given.items()}
-    for mark, pair in bounds.items():
-        is_pair = isinstance(pair, tuple | list) and len(pair) == 2 and math.isnan(as_number(mark))
-        require(is_pair, "withheld", must, f"{mark!r} and a {type(pair).__name__}")
-    values = []
-    found = []
-    remedy = "state in `withheld` the bounds of a withheld count, such as {'<10': (0, 9)}"
-    for row, (entry, distribution) in enumerate(zip(entries, noise, strict=True), start=1):
-        pair = bounds.get(str(entry).strip())
-        if pair is None:
-            seen = f"something else in row {row}"
-            value = number_of("the entries of `value`", entry, remedy, seen)
-            own = distribution
-        else:
-            lower, upper = pair
-            # `Within` refuses a likelihood that is no noise
-            value, own = Within.between(lower, upper, distribution)  # type: ignore[arg-type]
-        values.append(value)
-        found.append(own)
-    return np.array(values), found
 
 
 def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> NoiseDistribution:

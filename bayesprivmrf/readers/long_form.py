@@ -24,20 +24,23 @@ from bayesprivmrf.model.domain import (
 )
 from bayesprivmrf.model.labels import is_total_name
 from bayesprivmrf.model.tables import free_names
-from bayesprivmrf.noise import NoiseDistribution
+from bayesprivmrf.noise import Likelihood, NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
     chosen_columns,
     code_finder,
     columns_of,
+    measured_numbers,
     or_near,
     query_of,
     released,
     stated_noise,
-    values_and_noise,
 )
+from bayesprivmrf.readers.grids import grids_of
+from bayesprivmrf.readers.numbers_of_tables import stated_numbers
+from bayesprivmrf.readers.published_tables import PublishedTables, is_printed
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.given import measurements_by_noise, refuse_proportions
+from bayesprivmrf.release.given import refuse_proportions
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -52,23 +55,25 @@ def read_counts(
     network: DiscreteMarkovNetwork | ModelSpecification,
     source: str | os.PathLike[str] | Any,
     *,
-    noise: NoiseDistribution | type[NoiseDistribution] | str | None = None,
+    noise: Likelihood | type[NoiseDistribution] | str | Mapping[Any, Likelihood] | None = None,
     groups: Mapping[Variable, _Level | Sequence[_Level]] | None = None,
     columns: Mapping[Any, str] | None = None,
     everything: str = "*",
     missing: Label | None = None,
-    withheld: Mapping[Any, tuple[int, int]] | None = None,
+    withheld: Mapping[Any, Any] | None = None,
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
-    """Return the release of noisy counts that somebody else published in long form.
+    """Return the release of counts that somebody else published, in long form or as a printed table.
 
     Parameters
     ----------
     network
         The declared model. Each table lies inside one of its cliques.
     source
-        A file (``.csv``, ``.csv.gz`` or ``.parquet``) or a data frame with a row for each noisy number. The fields of
+        A table in long form: a file (``.csv``, ``.csv.gz`` or ``.parquet``) or a data frame with a row for each noisy
+        number; or a table as it is printed, such as `read_folder` describes. The second is recognized by a `noise`
+        that changes counts, or the lack of a column ``value``, and what was found is printed. In long form, fields of
         a text file are separated by commas, tabs or semicolons; with semicolons, numbers may have decimal commas.
         The columns are the variables, whose entries are declared states; ``value``; and optionally ``law`` (the name
         of the noise distribution in files, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise,
@@ -76,7 +81,8 @@ def read_counts(
         variable is summed over if it has no column, or if its entry is `everything`. Rows with the same variables
         form one table; ``query`` distinguishes several tables of the same variables.
     noise
-        The noise distribution of all rows; or a family, as a class or a name, whose parameter is in each row.
+        The distribution or rule of all rows; a family, as a class or a name, whose parameter is in each row; or, for
+        a printed table, a mapping as in `read_folder`.
     groups
         For a variable, the groups of states that rows may have in place of a state, as in `queries.coarsened`; or a
         list of several such partitions, such as levels of areas.
@@ -89,9 +95,11 @@ def read_counts(
         are refused if neither this nor ``everything=""`` says what they mean.
     withheld
         The marks of withheld counts in ``value``, each with its smallest and largest possible count:
-        ``{"<10": (0, 9)}``. If integer noise was added before counts were withheld, a noisy count may be negative:
-        the lower bound is then a number that the noise cannot reach, such as -1000, and the row's ``law`` is that
-        noise. Otherwise ``law`` is ``none``. Only `LatentCounts` fits such a release (`bayesprivmrf.noise.Within`).
+        ``{"<10": (0, 9)}``; with None for any count; or, if it has no digit, with a number: ``{"-": 0}``. If integer
+        noise was added before counts were withheld, a noisy count may be negative: the lower bound is then a number
+        that the noise cannot reach, such as -1000, and the row's ``law`` is that noise. Otherwise ``law`` is
+        ``none``. Only `LatentCounts` fits such a release (`bayesprivmrf.noise.Within`). Beside a rule such as
+        ``Rounded(5)``, every estimator does.
     guarantee
         The publisher's privacy guarantee, if there is one. This library cannot vouch for it.
     total
@@ -137,6 +145,10 @@ def read_counts(
         called = columns
     else:
         called = {}
+    is_plain = everything == "*" and missing is None and groups is None
+    if is_plain and is_printed(source, noise, called):
+        printed = PublishedTables(model, noise, withheld, columns)
+        return printed.release(printed.read(grids_of(source)), guarantee=guarantee, total=total)
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
     found = columns_of(source, numbers)
     _require_long(model, found, numbers[0])
@@ -144,7 +156,7 @@ def read_counts(
     count = len(stated_by["value"])
     require(count, "the noisy counts", "have at least one row", "none", error=DataError)
     stated = stated_noise(count, noise, stated_by)
-    values, row_noise = values_and_noise(stated_by["value"], stated, withheld)
+    numbers_of_rows = stated_numbers(stated_by["value"], stated, withheld)
     levels = _levels(model, groups)
     labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in own}
     places = {v: _places(v, entries, labels[v], everything, missing) for v, entries in own.items()}
@@ -153,7 +165,11 @@ def read_counts(
     for row in range(count):
         key = tuple((v, place[row][0]) for v, place in places.items() if place[row] is not None)
         tables.setdefault((str(names[row]), key), []).append(row)
-    refuse_proportions([values[rows] for rows in tables.values()], total)
+    shown = [
+        np.array([number[0] for number in map(numbers_of_rows.__getitem__, rows) if number])
+        for rows in tables.values()
+    ]
+    refuse_proportions(shown, total)
     measurements: list[Measurement] = []
     for (_, key), rows in tables.items():
         chosen = {v: levels[v][level - 1] for v, level in key if level}
@@ -162,8 +178,7 @@ def read_counts(
         order = _in_order([v for v, _ in key], codes, sizes)
         placed = [rows[k] for k in order]
         query = query_of(model, [v for v, _ in key], chosen)
-        laws = [row_noise[row] for row in placed]
-        measurements += measurements_by_noise(model, query, values[placed], laws)
+        measurements += measured_numbers(model, query, [numbers_of_rows[row] for row in placed])
     return released(model, measurements, guarantee=guarantee, total=total)
 
 

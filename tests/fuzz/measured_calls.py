@@ -9,7 +9,7 @@ import pandas as pd
 import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms, readers, sequences
 from bayesprivmrf import queries as q
-from bayesprivmrf.privacy import Laplace
+from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 from .calls import LEDGER, STATES, Target, frame
@@ -102,7 +102,10 @@ def _readers(network: Any) -> list[Target]:
     return [
         Target(name="readers.read_counts", call=readers.read_counts, arguments={
             "network": network, "source": both.where(both.notna(), "*"), "noise": Laplace(2.0), "groups": None,
-            "columns": None, "everything": "*", "missing": None, "guarantee": None, "total": None}),
+            "columns": None, "everything": "*", "missing": None, "withheld": None, "guarantee": None, "total": None}),
+        Target(name="readers.read_counts", call=readers.read_counts, arguments={
+            "network": network, "source": counts.pivot(index="a", columns="b", values="value"), "noise": NoNoise(),
+            "columns": {}, "withheld": {"s": (1, 4)}, "total": None}),
         Target(name="readers.from_mbi", call=readers.from_mbi, arguments={
             "network": network, "measurements": [(np.eye(4), np.full(4, 10.0), 2.0, ("a", "b"))], "noise": "gaussian",
             "total": 40}),

@@ -124,14 +124,6 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "Table 3: smokers\n\nsmokes,value\nno,61\nyes,41\n",
-            r"line 3 .* 1 entry,.* titles above the header",
-        ),
-        (
-            "Table 3: smokers, 2024\nsmokes,value\nno,61\nyes,41\n",
-            "column 'value', got none.*no title above",
-        ),
         ("smokes,value\nno,1,410\nyes,41\n", "line 2 .*got 3; .*separators of thousands"),
         (
             'smokes,value\nno,61\nyes,"1,410"\n',
@@ -146,7 +138,7 @@ def test_the_group_of_missing_values_is_a_declared_state_or_refused(null, answer
             "smokes,value\nno,61\nyes,41\nSource: survey\n",
             "line 4 .*got 1; .*notes below the table",
         ),
-        ("no,yes\n61,41\n", r"a column for each state of 'smokes'; reshape .*melt"),
+        ("no,yes\n61,41\n", r"columns of states beside one of counts, got neither"),
     ],
 )
 def test_a_table_as_offices_print_it_is_refused_with_the_remedy(tmp_path, text, message):
