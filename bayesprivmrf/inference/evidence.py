@@ -469,10 +469,19 @@ class Evidence:
         return np.where(self.kernels <= SQUARE, self.noise_deviation, self.noise_scale)
 
     def at_means(self, marginals: FloatArray) -> Evidence:
-        """Return the evidence with rules evaluated at the mean counts of marginals of shape (model size,)."""
+        """Return the evidence with rules evaluated at the mean counts of marginals of shape (model size,).
+
+        Numbers are the counts that they estimate, also where normal densities stood for their rules: the centers of
+        these depend on the fit, so that they do not tell whether numbers contradict each other or the fit.
+        """
         if self.is_additive:
             return self
-        return replace(self, fitted=self.total * self.gathered(marginals), rule_variances=None)
+        numbers = self.noisy_counts.copy()
+        for law, (a, b) in zip(self.noise, pairwise(self.offsets), strict=True):
+            if law.is_tabled:
+                numbers[a:b] = law.estimate(self.published[a:b])
+        fitted = self.total * self.gathered(marginals)
+        return replace(self, noisy_counts=numbers, fitted=fitted, rule_variances=None)
 
     def _replaced_at_means(self, marginals: FloatArray) -> Evidence:
         """Return the evidence with a normal density in place of each rule, at the mean counts of marginals."""
