@@ -17,6 +17,7 @@ import numpy as np
 
 from bayesprivmrf.checks import file_path, instance_of, require
 from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.escapes import printable
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.noise.likelihood import Likelihood, checked_likelihood
@@ -287,7 +288,7 @@ class PublishedTables:
     ) -> NoisyStatistics:
         """Print what was recognized, and return the release of all tables that were read."""
         merged, repeats = _merged(self._tables)
-        print("\n".join([*lines, *repeats]))
+        print(printable("\n".join([*lines, *repeats]), keeps_lines=True))
         _check_sums(self.model, merged)
         arrays = [np.array([number[0] for number in t.numbers if number]) for t in merged]
         refuse_proportions([array for array in arrays if (array >= 0).all()], total)
