@@ -17,7 +17,12 @@ from scipy import stats
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import (
+    ArgumentError,
+    ConsistencyWarning,
+    ModelError,
+    ModelTooLargeError,
+)
 from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import (
     CellKey,
@@ -442,7 +447,6 @@ def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
 
 def test_right_tables_with_small_counts_do_not_contradict_each_other():
     """The centers of normal densities that stand for rules are no counts: here some are 8 records from the number."""
-    states = {"age": ["a", "b", "c", "d"], "sex": ["f", "m"], "work": ["no", "part", "full"]}
     cells = [12, 3, 3, 3, 0, 0, 6, 3, 15, 3, 0, 0, 18, 15, 3, 3, 3, 3, 6, 0, 0, 0, 9, 3]
     tables = {
         ("age", "sex", "work"): np.reshape(cells, (4, 2, 3)),
@@ -450,7 +454,10 @@ def test_right_tables_with_small_counts_do_not_contradict_each_other():
         ("age", "work"): [[18, 0, 3], [6, 3, 12], [21, 18, 6], [6, 12, 0]],
         ("sex", "work"): [[39, 21, 21], [6, 12, 3]],
     }
-    network = bpm.declare(states, [("age", "sex", "work")])
+    network = bpm.declare(
+        {"age": ["a", "b", "c", "d"], "sex": ["f", "m"], "work": ["no", "part", "full"]},
+        [("age", "sex", "work")],
+    )
     release = bpm.NoisyStatistics.from_tables(network, tables, noise=RandomRounding(3))
     solution = bpm.NoiseAwareMAP().fit(release)
     assert solution.status == "converged"
@@ -458,5 +465,5 @@ def test_right_tables_with_small_counts_do_not_contradict_each_other():
     # the test still sees tables that are not of the same records
     tables["age", "work"] = [[18, 0, 3], [6, 3, 12], [21, 18, 6], [6, 24, 0]]
     release = bpm.NoisyStatistics.from_tables(network, tables, noise=RandomRounding(3))
-    with pytest.warns(bpm.errors.ConsistencyWarning, match="disagree on"):
+    with pytest.warns(ConsistencyWarning, match="disagree on"):
         assert bpm.NoiseAwareMAP().fit(release).status == "not trusted"
