@@ -427,7 +427,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Effects and cells under each prior.")
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
     parser.add_argument("--priors", nargs="+", choices=list(PRIORS), default=list(PRIORS))
-    parser.add_argument("--fits", type=int, default=100)
+    parser.add_argument("--fits", type=int, default=100, help="number of the last fit, and 1")
+    parser.add_argument("--first", type=int, default=0, help="number of the first fit")
     parser.add_argument("--seed", type=int, default=20431)
     parser.add_argument("--out", default="effects-of-priors")
     parser.add_argument("--kept", type=Path, help="folder of the fits that are done")
@@ -435,7 +436,7 @@ def main() -> None:
     tables = {name: table_of(name, options.data) for name in TABLES}
     kept = options.kept
     rows, facts = done(kept)
-    for fit in range(len({own["fit"] for own in facts}), options.fits):
+    for fit in range(options.first + len({own["fit"] for own in facts}), options.fits):
         rng = np.random.default_rng([options.seed, fit])
         setting = Setting.drawn(tables, rng)
         release = setting.release(rng)

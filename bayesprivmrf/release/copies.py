@@ -1,11 +1,13 @@
 r"""Noisy numbers that are given twice, and would be counted as two independent measurements.
 
-Two measurements of the same people have independent noise. If one is a table and the other has the same variables, or
-some of them, the second repeats the first where its numbers are the sums of the first's numbers. Given the first, a
-number of the second is within a rounding error e of such a sum with a probability of at most
+Two measurements of the same people have independent noise. Two tables that share variables both have sums over the
+others: one repeats the other where these sums are equal. If all variables of one table are in the other, it is a copy
+or a margin; if only some are, both were made from one noisy table, or adjusted to the same margin. Given the first
+table, a sum of the second is within a rounding error e of the first's with a probability of at most
 :math:`\min(1, (g + 2 e) p_0)`, whatever the counts are: :math:`p_0` is the largest density of the second's noise, and
-g the step of its published numbers. By the same argument the noise of a summed cell bounds it. So the probability
-that all numbers agree by chance is at most the product over the numbers; of both products the smaller one is used.
+g the step of its published numbers. By the same argument the noise of the first table bounds it. The sums are of
+different cells, so that the probability that all agree by chance is at most the product over them; of both products
+the smaller one is used.
 Numbers that are zero are left out, because a publisher may set them. Exact numbers, bounds and rules that depend on
 the count agree rightly, and are not compared.
 """
@@ -91,34 +93,48 @@ def _is_known(law: Likelihood) -> bool:
 
 
 def refuse_copies(measurements: Sequence[Told]) -> None:
-    """Raise a `ModelError` if a measurement repeats another, or the sums of another."""
+    """Raise a `ModelError` if a measurement repeats another, or sums of another."""
     pairs = [pair for pair in combinations(measurements, 2) if _is_comparable(*pair)]
     for one, other in pairs:
-        if not _is_told_by(one, other):
-            one, other = other, one
         chance = _log_chance_of_copy(one, other) + np.log(len(pairs))
         require(
             chance >= np.log(_COINCIDENCE),
             "measurements",
             "have independent noise",
-            f"the numbers of {one.query.query!r} twice: they are those of {other.query.query!r}",
+            _repetition(one, other),
             "give these numbers once; noise does not repeat itself, and copies would be taken for further evidence",
             error=ModelError,
         )
 
 
+def _repetition(one: Told, other: Told) -> str:
+    """Return what two measurements have in common."""
+    shared = _shared(one, other)
+    if one.scope is None or shared in (set(one.scope), set(other.scope or ())):
+        if other.scope is not None and shared == set(other.scope):
+            one, other = other, one
+        return f"the numbers of {one.query.query!r} twice: they are those of {other.query.query!r}"
+    names = ", ".join(repr(variable) for variable in one.scope if variable in shared)
+    return (
+        f"equal sums of {one.query.query!r} and {other.query.query!r} over all variables but {names}: both were made "
+        "from one noisy table, or adjusted to each other"
+    )
+
+
+def _shared(one: Told, other: Told) -> set[object]:
+    """Return the variables that two tables share."""
+    return set(one.scope or ()) & set(other.scope or ())
+
+
 def _is_comparable(one: Told, other: Told) -> bool:
-    """Return True if one of two measurements may repeat the other."""
-    return _is_told_by(one, other) or _is_told_by(other, one)
-
-
-def _is_told_by(one: Told, other: Told) -> bool:
-    """Return True if the other measurement's counts determine those of the first."""
-    own = one.scope
-    others = other.scope
-    if own is None or others is None:
+    """Return True if two measurements have sums, or answers, of the same people's same states."""
+    if one.scope is None or other.scope is None:
         return one.query.scopes == other.query.scopes and _have_same_rows(one.query, other.query)
-    return set(own) <= set(others)
+    shared = _shared(one, other)
+    own = one.query.model.domain
+    others = other.query.model.domain
+    # a fit refuses releases with other states itself; False and 0 are two states
+    return bool(shared) and all(repr(own.states_of(v)) == repr(others.states_of(v)) for v in shared)
 
 
 def _have_same_rows(one: BoundQuery, other: BoundQuery) -> bool:
@@ -130,12 +146,17 @@ def _have_same_rows(one: BoundQuery, other: BoundQuery) -> bool:
 
 def _log_chance_of_copy(one: Told, other: Told) -> float:
     """Return the log probability that a measurement repeats the numbers of another by chance; 0 if they differ."""
-    if one.scope is None:
-        sums = other.values
+    if one.scope is None or other.scope is None:
+        own = one.values
+        others = other.values
     else:
-        sums = other.summed(one.scope)
-    slack = _ROUNDING * max(np.abs(part).max(initial=1.0) for part in (other.values, sums))
-    if (np.abs(sums - one.values) > slack).any():
+        shared = _shared(one, other)
+        scope = tuple(variable for variable in one.scope if variable in shared)
+        own = one.summed(scope)
+        others = other.summed(scope)
+    parts = (one.values, other.values, own, others)
+    slack = _ROUNDING * max(np.abs(part).max(initial=1.0) for part in parts)
+    if (np.abs(own - others) > slack).any():
         return 0.0
-    numbers = int((one.values != 0).sum())
+    numbers = int((own != 0).sum())
     return min(one.log_chance(numbers, slack), other.log_chance(numbers, slack))

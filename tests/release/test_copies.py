@@ -54,6 +54,23 @@ def test_answers_to_the_same_query_are_compared_by_their_rows():
     assert NoisyStatistics.from_measurements(CHAIN, [one, other])
 
 
+def test_tables_that_were_made_from_one_noisy_table_are_refused():
+    states = list(range(4))
+    network = declare(dict.fromkeys("abc", states), [("a", "b"), ("b", "c")])
+    whole = 20 + NOISE.draw((4, 4, 4), np.random.default_rng(2))
+    parts = [(("a", "b"), whole.sum(axis=2)), (("c", "b"), whole.sum(axis=0).T)]
+    with pytest.raises(ModelError, match=r"equal sums .* over all variables but 'b'"):
+        from_tables(network, parts, noise=NOISE.summed(4))
+    moved = [parts[0], (("c", "b"), parts[1][1] + NOISE.draw((4, 4), np.random.default_rng(3)))]
+    assert from_tables(network, moved, noise=NOISE.summed(4))
+
+
+def test_a_few_whole_sums_may_agree_by_chance():
+    # two states are shared, and each sum agrees with a probability of at most 0.05
+    tables = [(("a", "b"), np.full((3, 2), 20.0)), (("b", "c"), np.full((2, 2), 30.0))]
+    assert from_tables(CHAIN, tables, noise=DiscreteLaplace(10.0))
+
+
 def test_numbers_that_agree_rightly_are_accepted():
     whole = np.array([[3.0, 0.0], [0.0, 0.0], [1.0, 0.0]])
     repeated = [(("a", "b"), whole), (("a", "b"), whole), (("b", "c"), SECOND)]
