@@ -38,6 +38,7 @@ from bayesprivmrf.analysis.hypothesis_tests import Seed, TestResult, bootstrappe
 from bayesprivmrf.analysis.independence import Releases
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Smallest mean count of a cell, records: noise may make counts negative
@@ -82,7 +83,7 @@ def symmetry(
     releases = releases_of(release)
     measured = measured_about(releases, [a, b])
     domain = domain_of(releases)
-    is_same = list(map(str, domain.states_of(a))) == list(map(str, domain.states_of(b)))
+    is_same = [*map(label_key, domain.states_of(a))] == [*map(label_key, domain.states_of(b))]
     require(is_same, f"the variable {b!r}", f"have the states of {a!r}", "others", error=ModelError)
     states = measured.shape[0]
     one, other = np.triu_indices(states)

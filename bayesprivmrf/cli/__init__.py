@@ -1,4 +1,4 @@
-"""Command line of the library: ``bayesprivmrf compare | model | plan | release | fit | report | audit``.
+"""Command line of the library: ``bayesprivmrf compare | model | plan | release | fit | test | report | audit``.
 
 Each command has a module of its name; `parser` has the options of all commands. Results go to standard output, and
 remarks and progress to standard error. The exit code is 0 for success, 1 for an error, 2 for wrong usage, 3 if an

@@ -119,6 +119,7 @@ def command_parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_release(commands)
     _add_fit(commands)
+    _add_test(commands)
     _add_report(commands)
     _add_audit(commands)
     for command in commands.choices.values():
@@ -324,6 +325,36 @@ def _add_report(commands: argparse._SubParsersAction[Parser]) -> None:
     )
     _add_sampling(command, seed)
     command.set_defaults(inference="exact")
+
+
+def _add_test(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "test",
+        help="test a hypothesis about a release, with the noise counted in",
+        description="Test a hypothesis about the tables of a saved release. The p-value counts the sampling and the "
+        "noise. The command reads no data and spends no budget.",
+    )
+    add = command.add_argument
+    add("release", help="file that `bayesprivmrf release` or Python's `save` wrote")
+    kinds = (
+        "independence",
+        "fit",
+        "equal-odds",
+        "groups",
+        "symmetry",
+        "homogeneity",
+        "stationarity",
+    )
+    add("kind", choices=kinds, help="hypothesis")
+    variables = "variables that are compared: two; or that of the groups first; or the times, all by default"
+    add("variables", nargs="*", metavar="VARIABLE", help=variables)
+    given = "variable within whose states the others are compared; the option may be repeated"
+    add("--given", action="append", default=[], metavar="VARIABLE", help=given)
+    add("--model", metavar="FILE", help="TOML file of the model whose fit is tested")
+    draws = "number of simulated releases, 999 by default"
+    add("--draws", type=number_from(99), default=999, help=draws)
+    seed = "seed of the simulation; by default a random one, which is printed"
+    add("--seed", type=number_from(0), help=seed)
 
 
 def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
