@@ -3,8 +3,10 @@
 Truths are drawn afresh in each replication: tables of two, three or four variables whose conditional log odds ratios
 are normal with a standard deviation of 0.7, which is not the prior of the fit. One table of all variables is
 released with Laplace noise. A row for each setting and status: the number of intervals, the share that holds the
-truth, and the median width on the scale of logarithms (or of probabilities). The median ratio of the widths to those
-of the usual interval of the exact counts goes to standard error.
+truth, and the median width on the scale of logarithms (or of probabilities). Rows of the quantity "odds ratios
+jointly" are of simultaneous limits: an interval counts all odds ratios of one fit, and holds if all of them do. The
+median ratio of the widths to those of the usual interval of the exact counts goes to standard error, and so does
+the coverage by the smallest fitted count of the four cells behind an odds ratio.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/odds_ratios.py --replications 100 --seed 1
 """
@@ -64,6 +66,18 @@ def standardized(table):
     return total[1:] - total[:1]
 
 
+def smallest_cells(table):
+    """Smallest of the four cells behind each odds ratio, in the order of `reference_log_ratios`."""
+    blocks = np.moveaxis(table, 0, -2).reshape(-1, table.shape[0], table.shape[-1])
+    corners = (
+        blocks[:, 1:, 1:],
+        blocks[:, 1:, :1],
+        blocks[:, :1, 1:],
+        np.broadcast_to(blocks[:, :1, :1], blocks[:, 1:, 1:].shape),
+    )
+    return np.minimum.reduce(np.broadcast_arrays(*corners))
+
+
 def usual_widths(counts):
     """Widths of Woolf's intervals of the exact counts, on the log scale, with half a record added to each cell."""
     blocks = np.moveaxis(counts + 0.5, 0, -2).reshape(-1, counts.shape[0], counts.shape[-1])
@@ -88,17 +102,25 @@ def replication(rng, ways, records, epsilon):
     )
     solution = bpm.NoiseAwareMAP().fit(release)
     others = names[1:-1] or None
-    ratios = analysis.odds_ratios(
-        solution, names[0], names[-1], kind="reference", given=others, prob=PROB
-    )
+    asked = {"kind": "reference", "given": others, "prob": PROB}
+    ratios = analysis.odds_ratios(solution, names[0], names[-1], **asked)
+    fitted = np.asarray(solution.marginal(names))
     found = ratios.assign(
         truth=np.exp(reference_log_ratios(table)).ravel(),
         width=np.log(ratios["upper"] / ratios["lower"]),
         usual=usual_widths(counts).ravel(),
-        expected=records * table.min(),
+        expected=records * smallest_cells(table).ravel(),
+        fitted=records * smallest_cells(fitted).ravel(),
+        noise=np.sqrt(noise.variance),
         quantity="odds ratio",
     )
-    rows = [found.reset_index(drop=True)]
+    joint = analysis.odds_ratios(solution, names[0], names[-1], simultaneous=True, **asked)
+    together = joint.assign(
+        truth=found["truth"],
+        width=np.log(joint["upper"] / joint["lower"]),
+        quantity="odds ratios jointly",
+    )
+    rows = [found.reset_index(drop=True), together.reset_index(drop=True)]
     if others:
         frame = analysis.standardize(solution, names[-1], on=names[0], over=others, prob=PROB)
         frame = frame.loc["difference"]
@@ -126,11 +148,15 @@ def main() -> None:
         for index in range(arguments.replications):
             seed = [arguments.seed, ways, records, int(10 * epsilon), index]
             rows = replication(np.random.default_rng(seed), ways, records, epsilon)
-            parts.append(rows.assign(ways=ways, records=records, epsilon=epsilon))
+            parts.append(rows.assign(ways=ways, records=records, epsilon=epsilon, fit=index))
         if arguments.raw:  # what is done is kept, if the run is stopped
             pd.concat(parts, ignore_index=True).to_csv(arguments.raw, index=False)
     every = pd.concat(parts, ignore_index=True)
     every["holds"] = (every["lower"] <= every["truth"]) & (every["truth"] <= every["upper"])
+    is_joint = every["quantity"] == "odds ratios jointly"
+    fits = every[is_joint].groupby(["quantity", "ways", "records", "epsilon", "fit"])
+    joint = fits.agg(holds=("holds", "all"), width=("width", "median")).reset_index()
+    every = pd.concat([every[~is_joint], joint.assign(status="any")], ignore_index=True)
     by = ["quantity", "records", "epsilon", "status"]
     summary = every.groupby(by).agg(
         intervals=("holds", "size"), coverage=("holds", "mean"), width=("width", "median")
@@ -140,6 +166,16 @@ def main() -> None:
     for epsilon, own in ratios.groupby("epsilon"):
         wider = (own["width"] / own["usual"]).median()
         print(f"# epsilon {epsilon}: median width over the usual one {wider:.3f}", file=sys.stderr)
+    by_size(ratios)
+
+
+def by_size(ratios) -> None:
+    """Print the coverage by the smallest fitted count of four cells, in units of its standard deviation."""
+    shown = ratios[ratios["status"] != "prior"]
+    spread = np.sqrt(shown["fitted"] + shown["noise"] ** 2)
+    bins = pd.cut(shown["fitted"] / spread, [0, 0.5, 1, 1.5, 2, 3, 5, np.inf])
+    found = shown.groupby(bins, observed=True)["holds"].agg(["size", "mean"])
+    print(f"# smallest fitted count in its standard deviations\n{found.round(3)}", file=sys.stderr)
 
 
 if __name__ == "__main__":
