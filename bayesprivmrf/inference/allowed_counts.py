@@ -8,13 +8,14 @@ numbers together.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
 # Largest count of a cell, records: sums of 8,000 such counts are exact in floats, and no number of records is larger
 MOST = 2.0**40
@@ -96,3 +97,45 @@ def rules_determine(evidence: Evidence) -> bool:
     """Return True if the published numbers, one by one, allow one count only in each cell."""
     found = allowed_cells(evidence)
     return found is not None and bool((found.low == found.high).all())
+
+
+def allowed_states(evidence: Evidence, variables: tuple[int, ...]) -> Ends | None:
+    """Return the smallest and largest count of each joint state of some variables, in C order.
+
+    None if no clique of the evidence's model holds them, no number bounds a count, or the numbers contradict each
+    other.
+
+    Parameters
+    ----------
+    evidence
+        The measurements.
+    variables
+        Positions of the variables, in the order of the states.
+    """
+    from scipy.sparse import csr_array
+
+    model = evidence.specification
+    home = parent(model.scopes, variables)
+    numbers = allowed_numbers(evidence)
+    if home is None or (numbers.high >= MOST).all():
+        return None
+    cells = allowed_cells(evidence)
+    if cells is None:
+        return None
+    states = cells_within(model.cardinalities, variables, model.scopes[home])
+    columns = np.arange(*model.offsets[home : home + 2])
+    size = math.prod(model.cardinalities[v] for v in variables)
+    low = np.bincount(states, cells.low[columns], size)
+    high = np.bincount(states, cells.high[columns], size)
+    # numbers that count the records of one of these states
+    weights = csr_array((np.ones(states.size), (states, columns)), shape=(size, model.size))
+    is_told = evidence.possible & evidence.is_count & (numbers.high < MOST)
+    rows = evidence.rows[is_told]
+    shared = (weights @ rows.T).tocoo()
+    of_state = np.bincount(states, minlength=size)
+    of_number = np.diff(rows.tocsr().indptr)
+    own, number = shared.coords
+    is_same = (shared.data == of_state[own]) & (shared.data == of_number[number])
+    np.maximum.at(low, own[is_same], numbers.low[is_told][number[is_same]])
+    np.minimum.at(high, own[is_same], numbers.high[is_told][number[is_same]])
+    return Ends(low, np.where(high >= MOST, np.inf, high))

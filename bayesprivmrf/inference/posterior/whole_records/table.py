@@ -335,9 +335,14 @@ class TableEngine(Rows):
         except CrossingError:
             return None
         try:
-            return self._bounds_of(hard, allowed)
+            found = self._bounds_of(hard, allowed)
+            if found is not None:
+                _ = (
+                    found.extent
+                )  # raises an error if bounds of two directions contradict each other
         except ModelError:
             raise contradiction(self.evidence, allowed) from None
+        return found
 
     def _bounds_of(
         self, hard: list[Bounded], allowed: list[Bounded]
