@@ -44,13 +44,13 @@ def measurements_of_tables(
     """Return the measurements of tables inside the cliques, in the given order.
 
     A mapping with one table for each clique, each with one noise distribution, is read in the order of the cliques
-    and of their axes. `total` is the public number of records.
+    and of their axes. The empty scope is the number of all records. `total` is the public one.
     """
     pairs = _pairs(tables)
     scopes = [scope for scope, _ in pairs]
     # Raise an error if a key lies in no clique, or a variable is in no key
     for scope in scopes:
-        is_inside = bool(scope) and any(set(scope) <= set(clique) for clique in model.cliques)
+        is_inside = any(set(scope) <= set(clique) for clique in model.cliques)
         must = "hold tables of measured cliques of the network, or inside one"
         remedy = f"the cliques are {', '.join(map(repr, model.cliques))}"
         require(is_inside, "tables", must, scope, remedy, error=ModelError)
@@ -82,8 +82,17 @@ def measurements_of_tables(
     return [
         one
         for scope, array, each in parts
-        for one in measurements_by_noise(model, table(*scope), array.ravel(), each)
+        for one in measurements_by_noise(model, _query_of(model, scope), array.ravel(), each)
     ]
+
+
+def _query_of(model: ModelSpecification, scope: tuple[Any, ...]) -> Query:
+    """Return the query of a table; that of the empty scope counts all records."""
+    if scope:
+        return table(*scope)
+    first = model.domain.variables[0]
+    states = model.domain.states_of(first)
+    return weighted(first, matrix=np.ones((1, len(states)), dtype=np.int64), labels=["all"])
 
 
 def _shown_exactly(

@@ -188,8 +188,8 @@ class NoisyStatistics(Released):
             labeled table, such as ``pandas.crosstab`` returns, which is aligned by names and labels. An axis without
             a name takes its place in the order of the key. The numbers by which pandas counts rows are labels; they
             are refused unless they are the declared states. Proportions, such as ``solution.marginal`` returns, are
-            refused. Tables may nest and overlap. In a list of pairs ``(scope, table)`` a scope may occur several
-            times, for separate measurements.
+            refused. Tables may nest and overlap, and the key ``()`` is the number of all records. In a list of pairs
+            ``(scope, table)`` a scope may occur several times, for separate measurements.
         noise
             The noise distribution of all tables; or the noise of each table, by scope or as a list in the order of
             the tables. The noise of one table is a distribution; or one distribution for each cell, as an array or as

@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
+from bayesprivmrf.inference.allowed_counts import allowed_states
 from bayesprivmrf.inference.answers import FittedPotentials, answers_per_record
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
@@ -91,7 +92,8 @@ class NoiseAwareSolution(Solution):
         if is_of_records and mode.means.is_smaller:
             estimates, lower, upper = interval_of_records_beyond(mode, asked, fit)
             marks = [*asked_marks(evidence, asked), *self._own_marks()]
-            return Limits(estimates, lower, upper, tuple(marks))
+            found = Limits(estimates, lower, upper, tuple(marks))
+            return _within_rules(evidence, asked, found)
         answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
         if is_of_records:
             estimates, lower, upper = interval_of_records(mode, answers, asked)
@@ -100,7 +102,10 @@ class NoiseAwareSolution(Solution):
             errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
         marks = [*asked_marks(evidence, asked), *self._own_marks()]
-        return Limits(estimates, lower, upper, tuple(marks))
+        found = Limits(estimates, lower, upper, tuple(marks))
+        if is_of_records:
+            return _within_rules(evidence, asked, found)
+        return found
 
     @property
     def _fit(self) -> FittedPotentials:
@@ -334,3 +339,17 @@ class NoiseAwareMAP(NamedSettings):
             fields["status"] = Status.NOT_TRUSTED
             fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
+
+
+def _within_rules(evidence: Evidence, asked: Asked, found: Limits) -> Limits:
+    """Return limits of the records' counts that exclude counts which no rule of the published numbers allows."""
+    if asked.bound is not None:
+        return found
+    ends = allowed_states(evidence, asked.variables)
+    if ends is None:
+        return found
+    return found._replace(
+        estimates=np.clip(found.estimates, *ends),
+        lower=np.clip(found.lower, *ends),
+        upper=np.clip(found.upper, *ends),
+    )

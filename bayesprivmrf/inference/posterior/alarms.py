@@ -151,7 +151,8 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
 def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
     error = evidence.total_standard_error
     estimate = evidence.estimated_total
-    if error == 0 or not _is_told(evidence):
+    # middles of wide ranges are no estimate of N: they are too large where most hidden counts are small
+    if error == 0 or evidence.is_coarse or not _is_told(evidence):
         return []
     # half a record is no contradiction, however little the noise: between draws N need not be whole
     score = numbers["total_score"] = _score((estimate - finished.total) / math.hypot(error, 0.5))

@@ -157,7 +157,8 @@ def test_relaxed_counts_are_refused(formulation):
 
 
 def test_bounds_that_the_sampler_could_not_move_in_or_that_contradict_are_refused():
-    crossed = [of(q.table("a"), (5, 9)), of(q.weighted("a", "b", matrix=[[0, 1, 1, 0]]), (5, 9))]
+    diagonal = of(q.weighted("a", "b", matrix=[[0, 1, 1, 0]]), (5, 9))
+    crossed = [of(q.table("a"), (5, 9)), of(q.table("b"), (5, 9)), diagonal]
     signed = [of(q.weighted("a", "b", matrix=[[1, -1, 0, 0]]), (0, 4))]
     for given in (crossed, signed):
         with pytest.raises(ModelError, match="nested or disjoint"):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning, warn_caller
+from bayesprivmrf.inference.allowed_counts import rules_determine
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import ChainMixing, Finished, Sampled, Sampler
@@ -113,7 +114,7 @@ def diagnose(
             f"{np.mean(~finite):.1%} of the judged numbers are not finite, so this posterior cannot be used; check "
             "the sizes and noise scales of the tables, raise `tune`, or use NoiseAwareMAP"
         )
-    elif draws >= FEWEST and not is_known and is_still:
+    elif draws >= FEWEST and not is_known and is_still and not rules_determine(evidence):
         if evidence.is_bounded.any():
             one = "the bounds allow only one table, or "
         else:

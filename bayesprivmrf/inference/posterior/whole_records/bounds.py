@@ -29,6 +29,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.allowed_counts import allowed_numbers
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -198,6 +199,18 @@ def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | Non
         found.append(Bounded(measured.sources[own], max(int(ends[0]), 0), int(ends[1])))
     if total is not None:
         found.append(Bounded(np.arange(measured.cells.size), round(total), round(total)))
+    return found
+
+
+def allowed_sums(evidence: Evidence, measured: MeasuredCells) -> list[Bounded]:
+    """Return the sums that published numbers bound by the rules that protect them."""
+    low, high = allowed_numbers(evidence)
+    starts, cells, _ = measured.rows
+    found = []
+    for number in np.flatnonzero(evidence.is_tabled[measured.targets]).tolist():
+        target = measured.targets[number]
+        own = cells[slice(*starts[number : number + 2])]
+        found.append(Bounded(own, int(low[target]), int(high[target])))
     return found
 
 

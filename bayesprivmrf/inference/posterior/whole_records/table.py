@@ -28,7 +28,9 @@ proportional to a / K, where :math:`a = [n_i > 0] / W_i + [n_j > 0] / W_j`, so t
 probability :math:`\min(1, a' K / (a K'))`. It takes s + 1 steps, and is made only for s up to 32.
 
 For a number that is known only within bounds, f is the probability of these bounds (`bounds`). Without noise that is
-0 or 1, and -10^9 replaces the log of 0. The module `bounds` also states when moves still reach every table.
+0 or 1, and -10^9 replaces the log of 0. The module `bounds` also states when moves still reach every table. Where
+bounds of two directions cross, such as totals of rows and of columns, records also move along cycles of cells
+(`crossing`).
 """
 
 from __future__ import annotations
@@ -36,75 +38,46 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.whole_records.bounds import (
+    Bounded,
     CrossingError,
     NestedSums,
+    allowed_sums,
     bounded_sums,
+)
+from bayesprivmrf.inference.posterior.whole_records.cell_steps import (
+    MoveCells,
+    add,
+    log_cell,
+    log_total,
+    size_of_move,
 )
 from bayesprivmrf.inference.posterior.whole_records.chains import (
     RecordChain,
     RecordData,
     record_data,
 )
+from bayesprivmrf.inference.posterior.whole_records.crossing import (
+    NO_GRAPH,
+    CrossingSums,
+    SumGraph,
+    contradiction,
+)
+from bayesprivmrf.inference.posterior.whole_records.cycle_moves import move_along_cycle
 from bayesprivmrf.inference.posterior.whole_records.engine import Rows
 from bayesprivmrf.inference.posterior.whole_records.exact_sums import ExactSums
-from bayesprivmrf.inference.posterior.whole_records.moves import log_noise, step
+from bayesprivmrf.inference.posterior.whole_records.moves import log_noise
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import draw_rows, move_shapes
-from bayesprivmrf.model.tables import FloatArray, IntArray
 
-
-class MoveCells(NamedTuple):
-    """Cells of the table as moves choose them; the first three arrays change in place."""
-
-    occupied: IntArray  # the first `sizes[0]` entries are the occupied cells
-    places: IntArray  # position of each cell in `occupied`, or -1
-    sizes: IntArray  # number of occupied cells, shape (1,)
-    weights: FloatArray  # cumulative weights w_m of the measured numbers of each cell
-    scales: int  # number of powers of two for the size of a move
-
-
-@njit(nogil=True, inline="always")
-def _log_cell(count, by, shape):
-    """Return the change of the log prior of a cell, log Γ(α + n) / n!, when it gains `by` records."""
-    return (
-        math.lgamma(shape + count + by)
-        - math.lgamma(shape + count)
-        - math.lgamma(count + by + 1.0)
-        + math.lgamma(count + 1.0)
-    )
-
-
-@njit(nogil=True, inline="always")
-def _size(scales, rng):
-    """Draw the size of a move: uniform up to a random power of two."""
-    return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
-
-
-@njit(nogil=True, **INNER)
-def _add(cell, by, state, table, data):
-    """Add records to a cell, update the list of occupied cells, and return the change of the log noise density."""
-    gained = step(cell, by, state, data)
-    occupied = table.occupied
-    places = table.places
-    sizes = table.sizes
-    is_occupied = state.counts[cell] > 0
-    if is_occupied and places[cell] < 0:
-        places[cell] = sizes[0]
-        occupied[sizes[0]] = cell
-        sizes[0] += 1
-    elif not is_occupied and places[cell] >= 0:
-        sizes[0] -= 1
-        last = occupied[sizes[0]]
-        occupied[places[cell]] = last
-        places[last] = places[cell]
-        places[cell] = -1
-    return gained
+# Most rounds of a sweep with moves along cycles; arbitrary: chains that have not mixed are continued
+_ROUNDS_OF_CYCLES = 8
 
 
 @njit(nogil=True, **INNER)
@@ -117,18 +90,17 @@ def _change_cells(least, most, total, state, table, data, rng):
             if turn == 0:
                 by = 1
             else:
-                by = _size(table.scales, rng)
+                by = size_of_move(table.scales, rng)
             if rng.random() < 0.5:
                 by = -by
             if counts[cell] + by < 0 or not least <= total + by <= most:
                 continue
             # log ratio: prior of the cell, prior of N and normalization of the row, noise
-            ratio = _log_cell(counts[cell], by, state.shapes[cell])
-            ratio += math.lgamma(total + by) - math.lgamma(total)
-            ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
+            ratio = log_cell(counts[cell], by, state.shapes[cell])
+            ratio += log_total(total, by, whole)
             ratio += log_noise(cell, by, state.sums, data)
             if math.log(rng.random()) < ratio:
-                _add(cell, by, state, table, data)
+                add(cell, by, state, table, data)
                 total += by
     return total
 
@@ -165,8 +137,8 @@ def _part(i, j, state, table, data, rng):
     by_j = 1.0 / table.weights[data.table_starts[j + 1] - 1]
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
     # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
-    _add(i, -old, state, table, data)
-    _add(j, old, state, table, data)
+    add(i, -old, state, table, data)
+    add(j, old, state, table, data)
     chosen = 0
     log_weight = 0.0
     best = -math.log(rng.standard_exponential())
@@ -174,18 +146,18 @@ def _part(i, j, state, table, data, rng):
         log_weight += math.log(
             (shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k))
         )
-        log_weight += _add(i, 1, state, table, data) + _add(j, -1, state, table, data)
+        log_weight += add(i, 1, state, table, data) + add(j, -1, state, table, data)
         mark = log_weight - math.log(rng.standard_exponential())
         if mark > best:
             chosen = k
             best = mark
-    _add(i, chosen - both, state, table, data)
-    _add(j, both - chosen, state, table, data)
+    add(i, chosen - both, state, table, data)
+    add(j, both - chosen, state, table, data)
     # the pair is chosen with other probabilities after the move: accept or restore
     after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / table.sizes[0]
     if rng.random() * before >= after:
-        _add(i, old - chosen, state, table, data)
-        _add(j, chosen - old, state, table, data)
+        add(i, old - chosen, state, table, data)
+        add(j, chosen - old, state, table, data)
 
 
 @njit(nogil=True, **INNER)
@@ -201,19 +173,19 @@ def move_between(turn, state, table, data, rng):
     if turn % 8 == 3 and i != j and counts[i] + counts[j] <= 32:
         _part(i, j, state, table, data, rng)
         return
-    by = _size(table.scales, rng)
+    by = size_of_move(table.scales, rng)
     if i == j or by > counts[i] or (way == 1 and by == counts[i]):
         return
     # log ratio: priors of both cells, noise, then the ratio of the proposals
-    ratio = _log_cell(counts[i], -by, state.shapes[i]) + _log_cell(counts[j], by, state.shapes[j])
-    ratio += _add(i, -by, state, table, data) + _add(j, by, state, table, data)
+    ratio = log_cell(counts[i], -by, state.shapes[i]) + log_cell(counts[j], by, state.shapes[j])
+    ratio += add(i, -by, state, table, data) + add(j, by, state, table, data)
     ratio += math.log(occupied / table.sizes[0])
     if way == 2:
         starts = data.table_starts
         ratio += math.log(table.weights[starts[i + 1] - 1] / table.weights[starts[j + 1] - 1])
     if not math.log(rng.random()) < ratio:
-        _add(j, -by, state, table, data)
-        _add(i, by, state, table, data)
+        add(j, -by, state, table, data)
+        add(i, by, state, table, data)
 
 
 @njit(nogil=True)
@@ -235,11 +207,15 @@ def advance_table(
     prior = by_reference(prior)
     table = by_reference(table)
     cells = state.counts.size
+    least = total if is_fixed else bounds[0]
+    most = total if is_fixed else bounds[1]
     for rounds in range(first, last):
         if not is_fixed:
             total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
         for turn in range(2 * cells):
             move_between(turn, state, table, data, rng)
+        for _ in range(table.graph.arc_cells.size):
+            total = move_along_cycle(least, most, total, state, table, data, rng)
         if position.size and rounds % 4 == 0:  # shapes in every fourth round; arbitrary
             move_shapes(position, state, data, prior, rng)
     draw_rows(log_rows, state, data, rng)
@@ -273,7 +249,7 @@ class TableEngine(Rows):
             passes = 0
         moved = 4.0 * self.measured.entries.size + passes * cells / 4
         # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
-        return 130.0 * moved * rounds_of(cells)
+        return 130.0 * moved * self._rounds
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
@@ -297,12 +273,13 @@ class TableEngine(Rows):
             sizes=np.array([np.count_nonzero(is_occupied)]),
             weights=weights - np.repeat(before, np.diff(starts)),
             scales=1 + max(math.ceil(math.log2(2.0 * max(deviation, 0.5))), 0),
+            graph=self._graph.for_one_chain(),
         )
         return chain
 
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Make the rounds of some sweeps, and draw the row."""
-        rounds = rounds_of(self.forest.cells.size)
+        rounds = self._rounds
         return advance_table(
             chain.total, self.total is not None, self.total_bounds, chain.kept["shape_position"],
             chain.kept["log_rows"], chain.state, chain.parts["cells"], self.data, self.shape_prior.data, chain.rng,
@@ -350,20 +327,57 @@ class TableEngine(Rows):
         return self.nearest_total(*self.bounds.extent)
 
     @cached_property
-    def bounds(self) -> NestedSums | None:
-        """Exact bounds, and N if it is public; None if they cross, so that moves would not reach every table."""
+    def bounds(self) -> NestedSums | CrossingSums | None:
+        """Bounds of sums, and N if it is public; None if moves would not reach every table."""
         try:
-            sums = bounded_sums(self.evidence, self.measured, self.total)
-            return NestedSums(self.forest.cells.size, sums)
+            hard = bounded_sums(self.evidence, self.measured, self.total)
+            allowed = hard + allowed_sums(self.evidence, self.measured)
         except CrossingError:
             return None
+        try:
+            found = self._bounds_of(hard, allowed)
+            if found is not None:
+                _ = (
+                    found.extent
+                )  # raises an error if bounds of two directions contradict each other
+        except ModelError:
+            raise contradiction(self.evidence, allowed) from None
+        return found
+
+    def _bounds_of(
+        self, hard: list[Bounded], allowed: list[Bounded]
+    ) -> NestedSums | CrossingSums | None:
+        """Return all bounds, or else those without the rules' bounds, which a start may leave; None if they cross."""
+        cells = self.forest.cells.size
+        kinds = ((NestedSums, allowed), (CrossingSums, allowed), (NestedSums, hard))
+        for kind, family in (*kinds, (CrossingSums, hard)):
+            try:
+                return kind(cells, family)
+            except CrossingError:
+                continue
+        return None
+
+    @property
+    def _rounds(self) -> int:
+        """Number of rounds of a sweep: few where most moves are along cycles, which change several cells."""
+        rounds = rounds_of(self.forest.cells.size)
+        if self._graph.arc_cells.size:
+            return min(rounds, _ROUNDS_OF_CYCLES)
+        return rounds
+
+    @property
+    def _graph(self) -> SumGraph:
+        """Graph of sums in two directions; without arcs where moves of one cell and of two reach every table."""
+        if isinstance(self.bounds, CrossingSums):
+            return self.bounds.graph
+        return NO_GRAPH
 
 
 def engine_of_rows(**parameters: Any) -> Rows:
     """Return the engine of Dirichlet rows over whole records; the parameters are those of `Rows`.
 
-    With one clique it is the engine of a single table, unless bounds cross, so that its moves would not reach every
-    table.
+    With one clique it is the engine of a single table, unless bounds cross in three directions, so that its moves
+    would not reach every table.
     """
     rows = Rows(**parameters)
     if len(rows.evidence.specification.scopes) != 1:
