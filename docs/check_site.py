@@ -172,7 +172,7 @@ def old_outputs(executed: Path, stored: Path = NOTEBOOKS) -> list[str]:
         found += [
             f"{path.name}: the output of code cell {place} is older than the site's; run the notebook and store it"
             for place, (old, new) in enumerate(zip(cells, again, strict=True), start=1)
-            if not _is_alike(_shown(old), _shown(new), has_numbers)
+            if not _is_alike(shown_text(old), shown_text(new), has_numbers)
         ]
     return found
 
@@ -191,7 +191,7 @@ def _made_here(path: Path) -> bool:
     return metadata.get("processor", here) == here
 
 
-def _shown(cell: dict) -> str:
+def shown_text(cell: dict) -> str:
     """Return the text that a cell shows, with the sizes of its pictures, and without lines that state a time."""
     parts = []
     for output in cell["outputs"]:

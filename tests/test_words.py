@@ -134,8 +134,8 @@ def test_stored_outputs_are_those_of_the_site(tmp_path, old, new, is_alike):
 def test_the_repeated_last_piece_of_a_stream_is_no_difference():
     whole = {"output_type": "stream", "name": "stdout", "text": ["without 0.29\n", "with 0.22\n"]}
     piece = {"output_type": "stream", "name": "stdout", "text": ["with 0.22\n"]}
-    shown = check_site._shown({"outputs": [whole, piece]})
-    assert shown == check_site._shown({"outputs": [whole]}) == "without 0.29\nwith 0.22"
+    shown = check_site.shown_text({"outputs": [whole, piece]})
+    assert shown == check_site.shown_text({"outputs": [whole]}) == "without 0.29\nwith 0.22"
 
 
 def test_numbers_of_another_processor_are_not_compared(tmp_path):
