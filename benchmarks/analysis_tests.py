@@ -34,7 +34,7 @@ from scipy.stats import chi2
 
 from bayesprivmrf.analysis._measured import TableNumbers
 from bayesprivmrf.analysis._score import LogLinearNull, hierarchical_design
-from bayesprivmrf.analysis.panels import Chain, ChainNull, EqualMargins
+from bayesprivmrf.analysis.panels import ChainNull, EqualMargins, StepsChain
 from bayesprivmrf.noise import DiscreteLaplace, NoNoise
 
 RECORDS = (500, 2_000, 10_000)
@@ -133,8 +133,7 @@ def walked(states, steps, is_level, records, spread, rng):
         last = last / last.sum(axis=1, keepdims=True)
     now = rng.multinomial(records, first / first.sum())
     found = []
-    for step in range(steps):
-        own = last if step == steps - 1 else moves
+    for own in [moves] * (steps - 1) + [last]:
         table = np.stack([rng.multinomial(one, row) for one, row in zip(now, own, strict=True)])
         found.append(table.ravel())
         now = table.sum(axis=0)
@@ -239,14 +238,16 @@ def log_linear_statistics(null, noisy, rng, is_refitted):
     if isinstance(null, ChainNull):
         drawn = np.concatenate(
             [
-                Chain.of(one.reshape(null.measured.shape), measured.records).drawn(1, rng)
+                StepsChain.of(one.reshape(null.measured.shape), measured.records).drawn(1, rng)
                 for one in shares
             ]
         )
     else:
         drawn = rng.multinomial(measured.records, shares)
     again = measured.perturbed(drawn.astype(float), rng)
-    own = null.estimates(again) if is_refitted else theta
+    own = theta
+    if is_refitted:
+        own = null.estimates(again)
     return null.distances(noisy, theta), null.distances(again, own)
 
 
@@ -275,7 +276,9 @@ def statistics(kind, measured, spread, replications, rng, is_refitted):
 
 def setting(kind, records, epsilon, replications, rng, is_refitted):
     """Size, size without the noise, power, and power of exact records, of one setting."""
-    tables = len(kind.scopes) if kind.shape != PANEL else 2
+    tables = len(kind.scopes)
+    if kind.shape == PANEL:
+        tables = kind.shape[0]
     noise = DiscreteLaplace(SENSITIVITY * tables / epsilon)
     measured = template(kind, records, noise)
     (own, again, naive, _), df = statistics(kind, measured, 0.0, replications, rng, is_refitted)

@@ -194,8 +194,8 @@ def _steps(release: Releases, times: Sequence[Hashable]) -> TableNumbers:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain:
-    """A Markov chain.
+class StepsChain:
+    """A Markov chain of some records.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ class Chain:
     moves: FloatArray
 
     @classmethod
-    def of(cls, tables: FloatArray, records: int) -> Chain:
+    def of(cls, tables: FloatArray, records: int) -> StepsChain:
         """Return the chain with the first state and the transitions of some tables, shape (steps, K, K)."""
         tables = tables + _LEAST * (tables.sum(axis=-1, keepdims=True) <= 0)
         first = tables[0].sum(axis=-1)
@@ -247,7 +247,7 @@ class ChainNull(LogLinearNull):
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
         tables = self.expected.reshape(self.measured.shape)
-        return Chain.of(tables, self.measured.records).drawn(draws, rng)
+        return StepsChain.of(tables, self.measured.records).drawn(draws, rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -283,9 +283,9 @@ class EqualMargins:
         return self.tables.ravel()
 
     @cached_property
-    def chain(self) -> Chain:
+    def chain(self) -> StepsChain:
         """The chain of the estimated tables."""
-        return Chain.of(self.tables, self.measured.records)
+        return StepsChain.of(self.tables, self.measured.records)
 
     @cached_property
     def _sampling(self) -> FloatArray:
