@@ -235,13 +235,11 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     if code[row + AT.left + AT.is_alias]:
         out = change
         at = left
-    else:
-        out = scratch
-        at = x
-    if code[row + AT.left + AT.is_alias]:
         joint = mu
         lies = left
     else:
+        out = scratch
+        at = x
         joint = work
         lies = code[row + AT.left_marginal]
     _combine(work, gain, left, left_size, scratch, x, y, joint, lies, out, at)
@@ -254,13 +252,11 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     if code[row + AT.right + AT.is_alias]:
         out = change
         at = right
-    else:
-        out = scratch
-        at = x
-    if code[row + AT.right + AT.is_alias]:
         joint = mu
         lies = right
     else:
+        out = scratch
+        at = x
         joint = work
         lies = code[row + AT.right_marginal]
     _combine(work, gain, right, right_size, scratch, x, y, joint, lies, out, at)

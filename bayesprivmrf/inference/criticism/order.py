@@ -57,8 +57,8 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import SQUARE, code_of
 
 # P-value below which the order is contradicted: half of that of a misfit, because the steps were tested before.
-# The level was chosen on 600 simulated right chains. Of 900 others with a table of each step 0.3 % to 0.7 % have a
-# smaller p-value; of 300 chains that hardly move and have only sums of steps 2 %; and 39 of 40 wrong chains have one
+# The level was chosen on 600 simulated right chains. Of 1,500 others with a table of each step 0.7 % have a smaller
+# p-value; of 500 chains that hardly move and have only sums of steps none; and all of 80 wrong chains have one
 # (chain-order.csv)
 _SMALLEST_TAIL = SMALLEST_MISFIT_TAIL / 2
 # Variance of a count's fraction, records squared

@@ -137,6 +137,14 @@ def _start(most, center, root, scale, statistics, total, precision, rng, data):
 
 
 @njit(nogil=True, **INNER)
+def acceptance(gain):
+    """Return the Metropolis acceptance probability of a gain in log density; 0 if the gain is not a number."""
+    if gain == gain:
+        return math.exp(min(gain, 0.0))
+    return 0.0
+
+
+@njit(nogil=True, **INNER)
 def _trajectory(
     place, value, force, mu, center, root, scale, statistics, total, precision, leaps, rng, data
 ):  # fmt: skip
@@ -163,12 +171,9 @@ def _trajectory(
         )
         for i in range(here.size):
             momentum[i] += 0.5 * angle * new_force[i]
-    # the Metropolis correction leaves the target unchanged; an energy that is not a number is rejected
+    # the Metropolis correction leaves the target unchanged
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-    if gain == gain:
-        chance = math.exp(min(gain, 0.0))
-    else:
-        chance = 0.0
+    chance = acceptance(gain)
     if rng.random() < chance:
         return here, new_value, new_force, new_mu, chance, True
     return place, value, force, mu, chance, False

@@ -22,7 +22,7 @@ def release():
     rng = np.random.default_rng(0)
     joint = rng.multinomial(400, rng.dirichlet(np.full(12, 0.5))).reshape(2, 3, 2)
     counts = np.concatenate([joint.sum(2).ravel(), joint.sum(0).ravel()])
-    return noisy_release(MODEL, counts, DiscreteLaplace(8.0), rng)
+    return noisy_release(MODEL, counts, DiscreteLaplace(3.0), rng)
 
 
 def fitted(formulation, **limit):

@@ -38,7 +38,7 @@ from bayesprivmrf.inference.posterior.effects_engine import (
     potentials_at,
     statistics_of,
 )
-from bayesprivmrf.inference.posterior.superpopulation import gathered, spread, target
+from bayesprivmrf.inference.posterior.superpopulation import acceptance, gathered, spread, target
 from bayesprivmrf.inference.posterior.whole_records.births import FAR, first_records, move_total
 from bayesprivmrf.inference.posterior.whole_records.bounds import log_density
 from bayesprivmrf.inference.posterior.whole_records.moves import draw_record, move_records, sum_rows
@@ -75,12 +75,9 @@ def _trajectory(
         new_value, new_gradient, new_mu = target(here, statistics, total, precision, data)
         share = size if leap + 1 < leaps else 0.5 * size
         momentum += share * gathered(root, scale, new_gradient)
-    # the Metropolis correction makes the target exact; an energy that is not a number is rejected
+    # the Metropolis correction makes the target exact
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
-    if gain == gain:
-        chance = math.exp(min(gain, 0.0))
-    else:
-        chance = 0.0
+    chance = acceptance(gain)
     if rng.random() < chance:
         return here, new_value, new_gradient, new_mu, chance, True
     return beta, value, gradient, mu, chance, False
