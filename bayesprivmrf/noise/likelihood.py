@@ -30,7 +30,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import require
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds, is_redefined
 from bayesprivmrf.model.tables import FloatArray
@@ -377,6 +377,13 @@ class Likelihood(ABC):
                 f"the fields of the noise distribution {self.name!r} must {must}."
             ) from None
         return written
+
+
+def checked_likelihood(name: str, law: Any) -> Likelihood:
+    """Return the argument, after a check that it is a noise distribution or another likelihood."""
+    remedy = "write DiscreteLaplace(2.0), for instance"
+    must = "be a NoiseDistribution, or another Likelihood"
+    return instance_of(name, law, Likelihood, must, remedy)  # type: ignore[type-abstract]
 
 
 def likelihood_from_dict(values: Mapping[str, Any]) -> Likelihood:
