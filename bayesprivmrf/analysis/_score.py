@@ -142,19 +142,23 @@ class LogLinearNull:
         if self._rank == parameters:
             return True
         means = self._generic_means
-        matrix = self.measured.matrix
         directions = self._directions(means)[0]
         generic = np.cos(np.arange(1.0, parameters + 1))
         hidden = generic - np.linalg.lstsq(directions, directions @ generic, rcond=_RANK)[0]
-        change = (matrix * (means[0] * (self.design @ hidden))) @ matrix.T
-        forbidden, allowed, (turned,) = (
-            self._whitened(means, each)[0] for each in (directions, self._shown, change)
-        )
-        (turned,) = self._whitened(means, np.swapaxes(turned, -1, -2))
+        change = self._sampling(means, means[0] * (self.design @ hidden))
+        allowed, forbidden = self._whitened(means, self._shown, directions)
         left, sizes, _ = np.linalg.svd(forbidden[0], full_matrices=False)
         null = left[:, sizes > _RANK * sizes.max(initial=0.0)]
         tested = allowed[0] - null @ (null.T @ allowed[0])
-        return bool(np.abs(tested.T @ turned[0] @ tested).max() < _MATTERS * np.abs(turned).max())
+        largest = np.abs(self._sampling(means, means[0])).max()
+        return bool(np.abs(tested.T @ change @ tested).max() <= _MATTERS * largest)
+
+    def _sampling(self, means: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return A diag(w) A' for weights of the cells, in units of sampling and noise at some means."""
+        matrix = self.measured.matrix
+        (half,) = self._whitened(means, (matrix * weights) @ matrix.T)
+        (whole,) = self._whitened(means, half[0].T)
+        return whole[0]
 
     @property
     def remark(self) -> tuple[RowStatus, str] | None:

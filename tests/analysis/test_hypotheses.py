@@ -164,6 +164,17 @@ def test_a_hypothesis_that_no_table_determines_is_doubtful():
     assert free.status == "model"
 
 
+def test_an_impossible_cell_makes_no_test_doubtful():
+    states = {name: ["low", "middle", "high"] for name in ("x", "y")}
+    network = bpm.declare(
+        states=states, cliques=[("x", "y")], impossible=[{"x": "low", "y": "low"}]
+    )
+    numbers = {("x", "y"): [[0, 20, 10], [24, 25, 9], [10, 27, 8]]}
+    release = bpm.NoisyStatistics.from_tables(network, numbers, noise=DiscreteLaplace(1.0))
+    assert analysis.symmetry(release, "x", "y", **FEW).status == "ok"
+    assert analysis.independence_test(release, "x", "y", **FEW).status == "ok"
+
+
 STAY = np.array([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])
 MOVE = np.array([[0.6, 0.3, 0.1], [0.2, 0.6, 0.2], [0.2, 0.2, 0.6]])
 PANEL = {time: ["a", "b", "c"] for time in TIMES}
