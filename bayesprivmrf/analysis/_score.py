@@ -22,6 +22,10 @@ tables that measure the same cells is no evidence against the null hypothesis; :
 **Replicates** are compared with the estimate of the release, from which they are drawn. An estimate for each of them
 gives the same sizes to within their errors (``benchmarks/analysis_tests.py --refit``).
 
+**Undetermined hypotheses.** If A does not determine θ, a direction z with :math:`J_0 z = 0` may change the covariance
+of the sampling, :math:`A \operatorname{diag}(m) A'`, in the directions of Q. Then no released number tells how Q is
+distributed. An example are two tables of groups and one variable each, whose variables depend on each other.
+
 **Estimate.** θ solves :math:`J_0' V^{-1} r = 0` by Fisher scoring: without noise, the maximum likelihood estimate.
 
 References
@@ -41,10 +45,13 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.analysis._measured import TableNumbers
+from bayesprivmrf.inference import RowStatus
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Share of the largest singular value below which a direction counts as none
 _RANK = 1e-9
+# Share of the sampling covariance from which on an undetermined direction matters; rounding errors are far smaller
+_MATTERS = 1e-6
 # Smallest mean count of a cell, records: noise may make the estimate of a margin negative
 _LEAST = 1e-3
 # Multiple of the number of records above which no mean count is estimated; arbitrary, reached only by divergence
@@ -120,10 +127,46 @@ class LogLinearNull:
     @cached_property
     def _rank(self) -> int:
         """Number of directions in which the null hypothesis can move the measurements."""
-        # any point of the null hypothesis that has no symmetry has the rank of nearly all points
-        generic = np.sin(np.arange(1.0, self.design.shape[1] + 1))[np.newaxis]
-        directions = self._directions(self.means(generic))[0]
+        directions = self._directions(self._generic_means)[0]
         return int(np.linalg.matrix_rank(directions))
+
+    @cached_property
+    def _generic_means(self) -> FloatArray:
+        """Means at a point without symmetry, which has the properties of nearly all points, shape (1, cells)."""
+        return self.means(np.sin(np.arange(1.0, self.design.shape[1] + 1))[np.newaxis])
+
+    @cached_property
+    def is_determined(self) -> bool:
+        """True if the measurements determine the covariance of the sampling in the directions of Q."""
+        parameters = self.design.shape[1]
+        if self._rank == parameters:
+            return True
+        means = self._generic_means
+        directions = self._directions(means)[0]
+        generic = np.cos(np.arange(1.0, parameters + 1))
+        hidden = generic - np.linalg.lstsq(directions, directions @ generic, rcond=_RANK)[0]
+        change = self._sampling(means, means[0] * (self.design @ hidden))
+        allowed, forbidden = self._whitened(means, self._shown, directions)
+        left, sizes, _ = np.linalg.svd(forbidden[0], full_matrices=False)
+        null = left[:, sizes > _RANK * sizes.max(initial=0.0)]
+        tested = allowed[0] - null @ (null.T @ allowed[0])
+        largest = np.abs(self._sampling(means, means[0])).max()
+        return bool(np.abs(tested.T @ change @ tested).max() <= _MATTERS * largest)
+
+    def _sampling(self, means: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return A diag(w) A' for weights of the cells, in units of sampling and noise at some means."""
+        matrix = self.measured.matrix
+        (half,) = self._whitened(means, (matrix * weights) @ matrix.T)
+        (whole,) = self._whitened(means, half[0].T)
+        return whole[0]
+
+    @property
+    def remark(self) -> tuple[RowStatus, str] | None:
+        """Status and note where no released number tells the distribution of Q; else None."""
+        if self.is_determined:
+            return None
+        note = "no released table shows some interactions that the hypothesis allows, so p may be too small"
+        return RowStatus.DOUBTFUL, note
 
     @cached_property
     def _estimate(self) -> FloatArray:

@@ -13,7 +13,8 @@ Davison, Hinkley (1997). Bootstrap Methods and their Application, section 4.2. C
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -104,6 +105,11 @@ class Null(Protocol):
         ...
 
     @property
+    def remark(self) -> tuple[RowStatus, str] | None:
+        """Status and note where replicates rest on more than the hypothesis and the measurements; else None."""
+        ...
+
+    @property
     def expected(self) -> FloatArray:
         """Counts that it expects, shape (cells,)."""
         ...
@@ -154,7 +160,7 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
     replicates = measured.perturbed(null.drawn(draws, random).astype(float), random)
     exceeded = int((null.statistics(replicates) >= statistic).sum())
     p_value = (1 + exceeded) / (1 + draws)
-    status, note = _judged(measured, expected)
+    status, note = _judged(null, expected)
     return TestResult(
         statistic=statistic,
         p_value=p_value,
@@ -167,6 +173,56 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
         pearson_p_value=_pearson(null),
         seed=seed,
     )
+
+
+def bootstrapped_apart(
+    whole: Null, parts: Sequence[Null], title: str, draws: int, rng: Seed
+) -> TestResult:
+    """Return the test that several null hypotheses hold, whose statistics may depend on each other in any way.
+
+    The p-value is the smallest of theirs times their number (Bonferroni). Each has as many times more replicates, so
+    that the smallest possible p-value is about that of one test.
+
+    Parameters
+    ----------
+    whole
+        All hypotheses as one, which gives the expected counts.
+    parts
+        The hypotheses.
+    title, draws, rng
+        As for `bootstrapped`.
+    """
+    draws = whole_number("draws", draws, FEWEST_DRAWS)
+    seed, random = _seeded(rng)
+    if not parts:
+        raise nothing_measured(whole.measured.variables)
+    count = len(parts)
+    each = [bootstrapped(part, title, count * draws, random) for part in parts]
+    first = min(each, key=lambda one: one.p_value)
+    order = list(RowStatus)
+    status = max((one.status for one in each), key=lambda one: order.index(RowStatus(one)))
+    note = next(one.note for one in each if one.status == status)
+    if order.index(RowStatus(status)) <= order.index(RowStatus.MODEL):
+        status = RowStatus.MODEL.value
+        prefix = _simulated(whole.measured)
+        note = f"{prefix}no released table has all the variables; smallest p-value of {count} tables times {count}"
+    return replace(
+        first,
+        p_value=min(1.0, count * first.p_value),
+        mc_error=count * first.mc_error,
+        expected=whole.expected.reshape(whole.measured.shape),
+        status=status,
+        note=note,
+        pearson_p_value=math.nan,
+        seed=seed,
+    )
+
+
+def _simulated(measured: TableNumbers) -> str:
+    """Return the beginning of each note about a release whose noise is no protection."""
+    if measured.is_simulated:
+        return "simulated; "
+    return ""
 
 
 def _seeded(rng: Seed) -> tuple[int | None, np.random.Generator]:
@@ -195,17 +251,19 @@ def _require_two_states(measured: TableNumbers, expected: FloatArray) -> None:
         require(filled > 1 or len(margin) == 1, "release", must, "one", remedy, error=ModelError)
 
 
-def _judged(measured: TableNumbers, expected: FloatArray) -> tuple[RowStatus, str]:
+def _judged(null: Null, expected: FloatArray) -> tuple[RowStatus, str]:
     """Return the status and the note of a test."""
-    prefix = ""
-    if measured.is_simulated:
-        prefix = "simulated; "
+    measured = null.measured
+    prefix = _simulated(measured)
     means = measured.matrix @ expected
     if (means < np.sqrt(measured.variances(means))).mean() > 1 / 2:
         note = "noise exceeds most expected counts, so departures are hard to detect"
         return RowStatus.DOUBTFUL, prefix + note
     if any((margin < _EMPTY).any() for margin in _margins(measured, expected)):
         return RowStatus.DOUBTFUL, prefix + "some states have no records; merge them"
+    if null.remark is not None:
+        status, note = null.remark
+        return status, prefix + note
     if not measured.is_direct:
         note = "no released table has all the variables, so only a part of the hypothesis is tested"
         return RowStatus.MODEL, prefix + note

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -16,7 +16,12 @@ from bayesprivmrf.analysis._measured import (
     side_by_side,
 )
 from bayesprivmrf.analysis._score import LogLinearNull, hierarchical_design
-from bayesprivmrf.analysis.hypothesis_tests import Seed, TestResult, bootstrapped
+from bayesprivmrf.analysis.hypothesis_tests import (
+    Seed,
+    TestResult,
+    bootstrapped,
+    bootstrapped_apart,
+)
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import family_of
@@ -214,7 +219,9 @@ def compare_groups(
     Returns
     -------
     TestResult
-        `expected` has the axes of the groups and of the variables that are compared.
+        `expected` has the axes of the groups and of the variables that are compared. Where no released table shows
+        how the variables depend on each other, each table of groups has a test of its own. The p-value is then the
+        smallest of theirs times their number (Bonferroni), and `statistic` and `df` are those of that table.
 
     Raises
     ------
@@ -233,31 +240,86 @@ def compare_groups(
     if isinstance(release, Mapping):
         must = "be left out where each group has a release"
         require(by is None, "by", must, by)
-        measured = _groups_measured(release, compared)
+        read = _of_groups(release)
     else:
         must = "name the variable that tells the groups"
         require(by is not None, "by", must, "none", "write by='region'")
         releases = releases_of(release)
-        others = [each for each in domain_of(releases).variables if each != by]
-        measured = measured_about(releases, [by, *(compared or others)])
+        compared = compared or [each for each in domain_of(releases).variables if each != by]
+        read = _of_one(releases, by)
+    measured = read(compared)
     _require_states(measured, [0])
+    null = _equal_groups(measured)
+    apart = _tables_apart(measured)
+    if not apart:
+        return bootstrapped(null, "equal groups", draws, rng)
+    names = [[measured.variables[axis] for axis in sorted(axes)] for axes in apart]
+    parts = [_equal_groups(own) for own in _readable(read, names)]
+    told = [part for part in parts if part.degrees_of_freedom > 0]
+    return bootstrapped_apart(null, told, "equal groups", draws, rng)
+
+
+def _equal_groups(measured: TableNumbers) -> LogLinearNull:
+    """Return the null hypothesis that the first axis, of groups, is independent of all others."""
     # interactions among the compared variables are those that some measurement shows
     shown = {scope - {0} for scope in measured.scopes}
-    null = _hierarchical(measured, [(0,), *map(sorted, shown)])
-    return bootstrapped(null, "equal groups", draws, rng)
+    return _hierarchical(measured, [(0,), *map(sorted, shown)])
 
 
-def _groups_measured(
-    groups: Mapping[Hashable, Releases], compared: Sequence[Hashable]
-) -> TableNumbers:
-    """Return the numbers about the table of group and variables, of a release for each group."""
+def _tables_apart(measured: TableNumbers) -> list[frozenset[int]]:
+    """Return the sets of compared variables that were released by group, if no table shows two of them together.
+
+    The sampling errors of the tables of two sets depend on the joint table of both. The list is empty if a
+    measurement has the variables of any two sets, with or without the groups.
+    """
+    every = {scope - {0} for scope in measured.scopes}
+    shown = {scope - {0} for scope in measured.scopes if 0 in scope} - {frozenset()}
+    pairs = combinations(shown, 2)
+    if all(any(one | other <= scope for scope in every) for one, other in pairs):
+        return []
+    largest = [one for one in shown if not any(one < other for other in shown)]
+    return sorted(largest, key=sorted)
+
+
+def _readable(
+    read: Callable[[Sequence[Hashable]], TableNumbers], each: Sequence[Sequence[Hashable]]
+) -> list[TableNumbers]:
+    """Return the numbers about each table that all groups have."""
+    found = []
+    for names in each:
+        try:
+            found.append(read(names))
+        except ModelError:  # a group without any number about it
+            continue
+    return found
+
+
+def _of_one(
+    releases: Sequence[NoisyStatistics], by: Hashable
+) -> Callable[[Sequence[Hashable]], TableNumbers]:
+    """Return what reads the numbers about the table of group and variables, of releases of all groups."""
+
+    def read(names: Sequence[Hashable]) -> TableNumbers:
+        return measured_about(releases, [by, *names])
+
+    return read
+
+
+def _of_groups(
+    groups: Mapping[Hashable, Releases],
+) -> Callable[[Sequence[Hashable]], TableNumbers]:
+    """Return what reads the numbers about the table of group and variables, of a release for each group."""
     must = "have a release of each of two groups at least"
     require(len(groups) > 1, "release", must, len(groups), error=ModelError)
     each = [releases_of(own) for own in groups.values()]
     domain = domain_of([release for own in each for release in own])
-    names = compared or domain.variables
-    found = [measured_about(own, names, least=1) for own in each]
-    return side_by_side(found, "group", sum(one.records for one in found))
+
+    def read(compared: Sequence[Hashable]) -> TableNumbers:
+        names = compared or domain.variables
+        found = [measured_about(own, names, least=1) for own in each]
+        return side_by_side(found, "group", sum(one.records for one in found))
+
+    return read
 
 
 def _listed(name: str, variables: Sequence[Hashable]) -> list[Hashable]:

@@ -38,6 +38,7 @@ from bayesprivmrf.analysis.hypothesis_tests import Seed, TestResult, bootstrappe
 from bayesprivmrf.analysis.independence import Releases
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import RowStatus
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -241,8 +242,20 @@ class StepsChain:
         return np.stack(found, axis=1).reshape(draws, -1)
 
 
+# Remark on a test of several steps; no table of two steps is read, which could check it
+_OF_CHAINS = (
+    RowStatus.MODEL,
+    "records are taken for a Markov chain, which no released number checks",
+)
+
+
 class ChainNull(LogLinearNull):
     """A log-linear null hypothesis about the steps of a Markov chain."""
+
+    @property
+    def remark(self) -> tuple[RowStatus, str] | None:
+        """Status and note: replicates are drawn from a Markov chain."""
+        return _OF_CHAINS
 
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
@@ -276,6 +289,13 @@ class EqualMargins:
             columns = np.maximum(tables.sum(axis=1, keepdims=True), _LEAST)
             tables = tables * (wanted / columns)
         return tables
+
+    @property
+    def remark(self) -> tuple[RowStatus, str] | None:
+        """Status and note where replicates are drawn from a Markov chain of several steps; else None."""
+        if len(self.tables) > 1:
+            return _OF_CHAINS
+        return None
 
     @property
     def expected(self) -> FloatArray:

@@ -132,7 +132,10 @@ def _sheets(path: Path) -> list[Grid]:
     import pandas as pd
 
     try:
-        sheets = pd.read_excel(path, sheet_name=None, header=None, dtype=object)
+        # texts such as "n/a" and "None" are symbols or states, and no empty cells
+        sheets = pd.read_excel(
+            path, sheet_name=None, header=None, dtype=object, keep_default_na=False
+        )
     except ImportError as error:
         problem = f"needs a package that is not installed ({error.name or 'an Excel engine'})"
         remedy = "install openpyxl for .xlsx, or save the sheets as CSV"

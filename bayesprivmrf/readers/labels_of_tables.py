@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.model import ModelSpecification
@@ -21,8 +22,19 @@ _TOTAL = re.compile(
 _DASHES = str.maketrans("–—‑−", "----")
 # Marks of ranges, around which offices print spaces or not
 _AROUND = re.compile(r" ?([<>≤≥=-]) ?")
+# Rates, such as "per 1,000 people"
+_RATE = r"\bper (1[ ,]?0{2,3}([ ,]?000)?|thousand|million)\b"
 # Names of a column of percentages or rates
-_SHARE = re.compile(r".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b).*")
+_SHARE = re.compile(rf".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*")
+# Units of thousands, as in "(in thousands)" and "'000"
+_THOUSANDS = r"\bin (thousands|millions)\b|['’(]000s?\b"
+# Titles of a table of percentages, rates or thousands: "Percentage of ..." and "..., per cent", and no remark on them
+_SHARE_TITLE = re.compile(
+    rf"(table [\w.]+\W*)?(percent(age)?s?|per cent|proportions?|shares?|rates?)( (of|by|distribution)\b.*)?"
+    rf"|.*(%|\bper ?cent|\bpercentages?)\W*|.*({_RATE}|{_THOUSANDS}).*"
+)
+# The same as an entry of a column of units
+_UNIT = re.compile(rf"{_SHARE.pattern}|thousands?|millions?|.*({_THOUSANDS}).*")
 
 
 def plain_text(label: Any) -> str:
@@ -44,6 +56,45 @@ def is_share_name(text: str) -> bool:
     return _SHARE.fullmatch(plain_text(text)) is not None
 
 
+def is_share_title(text: str) -> bool:
+    """Return True for a title above a table of percentages, rates, or thousands.
+
+    Examples
+    --------
+    >>> is_share_title("Table 3: Percentage of people by age"), is_share_title("Percentages may not add up.")
+    (True, False)
+    """
+    return _SHARE_TITLE.fullmatch(plain_text(text)) is not None
+
+
+def is_unit_of_shares(text: str) -> bool:
+    """Return True for a unit that is no count: percentages, rates, or thousands."""
+    return _UNIT.fullmatch(plain_text(text)) is not None
+
+
+@dataclass(frozen=True)
+class _Names[T]:
+    """Things by their names: exact ones, and plain ones that no two of them share."""
+
+    exact: dict[str, T]
+    plain: dict[str, T]
+
+    @classmethod
+    def of(cls, named: Sequence[tuple[Any, T]]) -> _Names[T]:
+        """Return the things of pairs of a name and a thing."""
+        texts = [plain_text(name) for name, _ in named]
+        plain = {
+            text: thing
+            for text, (_, thing) in zip(texts, named, strict=True)
+            if texts.count(text) == 1
+        }
+        return cls({str(name): thing for name, thing in named}, plain)
+
+    def get(self, text: str) -> T | None:
+        """Return the thing with a name; None if there is none, or several have it but for its spelling."""
+        return self.exact.get(text, self.plain.get(plain_text(text)))
+
+
 class Labels:
     """Declared variables and states, found by the texts of a published table.
 
@@ -57,27 +108,20 @@ class Labels:
 
     def __init__(self, model: ModelSpecification, called: Mapping[Any, str]) -> None:
         self.domain = model.domain
-        self._variables = {
-            plain_text(called.get(variable, variable)): variable
-            for variable in model.domain.variables
+        variables = model.domain.variables
+        self._variables = _Names.of([(called.get(one, one), one) for one in variables])
+        self._codes = {
+            one: _Names.of([(state, code) for code, state in enumerate(states)])
+            for one, states in zip(variables, model.domain.states, strict=True)
         }
-        self._codes = {variable: self._found(variable) for variable in model.domain.variables}
-
-    def _found(self, variable: Variable) -> dict[str, int]:
-        """Return the states of a variable by their texts; texts that two states share are exact ones."""
-        states = self.domain.states_of(variable)
-        plain = [plain_text(state) for state in states]
-        by_text = {text: code for code, text in enumerate(plain) if plain.count(text) == 1}
-        return by_text | {str(state): code for code, state in enumerate(states)}
 
     def variable(self, text: str) -> Variable | None:
         """Return the variable with this name; None if there is none."""
-        return self._variables.get(plain_text(text))
+        return self._variables.get(text)
 
     def code(self, variable: Variable, text: str) -> int | None:
         """Return the position of a state of a variable; None if the text is none of its states."""
-        codes = self._codes[variable]
-        return codes.get(text, codes.get(plain_text(text)))
+        return self._codes[variable].get(text)
 
     def variables_with(self, text: str) -> list[Variable]:
         """Return the variables that have this text as a state."""

@@ -23,7 +23,13 @@ from bayesprivmrf.errors import DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.readers.columns import near
 from bayesprivmrf.readers.grids import Grid
-from bayesprivmrf.readers.labels_of_tables import Labels, is_share_name, plain_text
+from bayesprivmrf.readers.labels_of_tables import (
+    Labels,
+    is_share_name,
+    is_share_title,
+    is_unit_of_shares,
+    plain_text,
+)
 from bayesprivmrf.readers.numbers_of_tables import Marks
 
 # Usual names of the column of counts, in lower case, best first
@@ -43,6 +49,8 @@ _COUNTS = (
 )
 # Columns that agencies put beside a count, and that say nothing about which records it counts
 _FLAGS = ("status", "symbol", "symbols", "flag", "flags", "terminated", "note", "notes", "footnote")
+# Columns of the power of ten by which each number is multiplied
+_POWERS = ("unit_mult", "unit multiplier", "scalar_id")
 # Least number of states that make a row the header of a wide table
 _LEAST_STATES = 2
 
@@ -368,6 +376,7 @@ def recognized(grid: Grid, labels: Labels, marks: Marks) -> Sheet:
         aside = [*aside, *_others(reading, header, beside)]
     body = _Body(reading, header, beside)
     _refuse_distinctions(reading, body, aside)
+    _refuse_units(reading, body, aside)
     for row, place in body.places():
         for number, texts in header.counts.items():
             own = _above(reading, above, texts)
@@ -444,6 +453,26 @@ def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -
         require(is_right, what, must, f"{kinds} entries", remedy, error=DataError)
 
 
+def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
+    """Raise an error if a title, or a column that is set aside, says that the numbers are no counts."""
+    must = "hold counts"
+    seen = "percentages, rates, or thousands by its title"
+    remedy = "remove the file, or the line if the numbers are counts"
+    titles = [text for row in reading.rows[: body.header.start] for text in row if text]
+    is_right = not any(map(is_share_title, titles))
+    require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
+    lines = [row for row, _ in body.places()]
+    for number in aside:
+        name = plain_text(reading.rows[body.header.end - 1][number])
+        entries = {reading.rows[row][number] for row in lines}
+        is_right = name in _FLAGS or not any(map(is_unit_of_shares, entries))
+        if name in _POWERS:
+            is_right = entries <= {"", "0"}
+        seen = f"percentages, rates, or thousands by its column {number + 1}"
+        remedy = "keep the lines of counts"
+        require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
+
+
 class _Body:
     """Rows below the header, with the states that their labels name."""
 
@@ -461,7 +490,7 @@ class _Body:
         return self._rows
 
     def _has_counts(self, row: int) -> bool:
-        """Return True for a row of counts; a note below the table may have text in some of their columns.
+        """Return True for a row of counts; a note below the table may have text, and few numbers, in their columns.
 
         A row with all its labels has counts even if they are empty, unless such rows head sections.
         """
@@ -473,7 +502,9 @@ class _Body:
         if self.header.symbol >= 0:
             columns.append(self.header.symbol)
         filled = [bool(entries[number]) for number in columns]
-        return any(filled) and (all(filled) or row <= self._last)
+        numbers = sum(self.reading.marks.is_number(entries[number]) for number in columns)
+        are_numbers = 2 * numbers >= len(columns)
+        return any(filled) and (all(filled) or are_numbers or row <= self._last)
 
     @cached_property
     def _last(self) -> int:

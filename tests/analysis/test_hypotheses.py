@@ -128,9 +128,51 @@ def test_groups_by_pairs_of_tables():
         ("age", "ill"): drawn(shares).sum(axis=1),
     }
     found = analysis.compare_groups(released(STATES, tables), "age", **FEW)
-    assert found.df == 4
+    # no table shows how the variables depend on each other: each is tested by itself
+    assert found.df == 2
     assert found.status == "model"
-    assert found.p_value == pytest.approx(1 / 200)
+    assert "2 tables" in found.note
+    assert found.p_value == pytest.approx(2 / (1 + 2 * 199))
+    assert found.expected.shape == (3, 2, 2)
+    tables["smokes", "ill"] = drawn(shares).sum(axis=0)
+    joint = analysis.compare_groups(released(STATES, tables), "age", **FEW)
+    assert joint.df == 4
+    assert "tables times" not in joint.note
+
+
+def test_dependent_variables_are_no_difference_of_groups():
+    """At level 0.05, 30 releases of four copies of one variable reject 5 times or more with probability 0.016."""
+    names = [f"x{number}" for number in range(4)]
+    states = {"group": ["a", "b"], **{name: ["no", "yes"] for name in names}}
+    rejected = 0
+    for seed in range(30):
+        table = drawn(np.outer([0.4, 0.6], [0.7, 0.3]), seed=seed)
+        release = released(states, {("group", name): table for name in names}, NoNoise(), seed=seed)
+        found = analysis.compare_groups(release, "group", draws=99, rng=seed)
+        rejected += found.p_value <= 0.05
+    assert rejected < 5
+
+
+def test_a_hypothesis_that_no_table_determines_is_doubtful():
+    states = {name: ["no", "yes"] for name in ("g", "x", "y")}
+    table = drawn(np.outer([0.4, 0.6], [0.7, 0.3]))
+    release = released(states, {("g", "x"): table, ("g", "y"): table})
+    found = analysis.goodness_of_fit(release, [("g",), ("x", "y")], **FEW)
+    assert found.status == "doubtful"
+    assert "no released table shows" in found.note
+    free = analysis.goodness_of_fit(release, [("g",), ("x",), ("y",)], **FEW)
+    assert free.status == "model"
+
+
+def test_an_impossible_cell_makes_no_test_doubtful():
+    states = {name: ["low", "middle", "high"] for name in ("x", "y")}
+    network = bpm.declare(
+        states=states, cliques=[("x", "y")], impossible=[{"x": "low", "y": "low"}]
+    )
+    numbers = {("x", "y"): [[0, 20, 10], [24, 25, 9], [10, 27, 8]]}
+    release = bpm.NoisyStatistics.from_tables(network, numbers, noise=DiscreteLaplace(1.0))
+    assert analysis.symmetry(release, "x", "y", **FEW).status == "ok"
+    assert analysis.independence_test(release, "x", "y", **FEW).status == "ok"
 
 
 STAY = np.array([[0.8, 0.1, 0.1], [0.2, 0.6, 0.2], [0.1, 0.2, 0.7]])

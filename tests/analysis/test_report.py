@@ -223,3 +223,16 @@ def test_a_forest_of_intervals_has_hollow_points_for_rows_to_beware_of():
     assert high > np.log(1.4)
     with pytest.raises(ArgumentError, match="`intervals` must have the columns"):
         interval_forest(pd.DataFrame({"estimate": [1]}))
+
+
+def test_a_report_of_a_part_of_the_fitted_releases_is_refused(tmp_path):
+    """It would leave out what the others cost, even if all their numbers are in the first."""
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    releases = [
+        bpm.NoisyStatistics.from_tables(network, {("a", "b"): counts}, noise=DiscreteLaplace(2.0))
+        for counts in ([[25, 24], [26, 27]], [[24, 25], [27, 26]])
+    ]
+    solution = bpm.NoiseAwareMAP().fit(releases)
+    assert analysis.report(releases, solution, path=tmp_path / "report.html").exists()
+    with pytest.raises(ModelError, match="a fit of other numbers"):
+        analysis.report(releases[0], solution, path=tmp_path / "report.html")

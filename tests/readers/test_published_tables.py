@@ -454,6 +454,66 @@ def test_a_workbook_that_cannot_be_read_is_refused(tmp_path):
         read_folder(NETWORK, tmp_path, noise=RandomRounding(3))
 
 
+def test_texts_of_a_workbook_are_no_empty_cells(tmp_path):
+    """Pandas reads "n/a" and the state "None" as missing values unless it is told not to."""
+    (tmp_path / "tables.xlsx").write_bytes(b"")
+    frame = pd.DataFrame([line.split(",") for line in WIDE.splitlines()])
+    with mock.patch.object(pd, "read_excel", return_value={"1": frame}) as reader:
+        read_folder(NETWORK, tmp_path, noise=RandomRounding(3))
+    assert reader.call_args.kwargs["keep_default_na"] is False
+
+
+ANSWERS = (
+    "q,Q,{unit}OBS_VALUE\nno,no,{entry}5\nno,yes,{entry}10\nyes,no,{entry}20\nyes,yes,{entry}25\n"
+)
+
+
+def test_names_that_differ_in_case_are_two_variables(path):
+    states = ["no", "yes"]
+    network = bpm.declare(states={"q": states, "Q": states}, cliques=[("q", "Q")])
+    path.write_text(ANSWERS.format(unit="", entry=""))
+    (measured,) = read_folder(network, path.parent, noise=Rounded(5)).measurements
+    assert measured.values.tolist() == [5, 10, 20, 25]
+
+
+@pytest.mark.parametrize(
+    ("unit", "entry"),
+    [("UNIT,", "Percent,"), ("UNIT,", "Thousands,"), ("UNIT_MULT,", "3,"), ("unit,", "per 1 000,")],
+)
+def test_a_unit_that_is_no_count_is_refused(path, unit, entry):
+    network = bpm.declare(states={"q": ["no", "yes"], "Q": ["no", "yes"]}, cliques=[("q", "Q")])
+    path.write_text(ANSWERS.format(unit=unit, entry=entry))
+    with pytest.raises(DataError, match="hold counts, got percentages, rates, or thousands"):
+        read_folder(network, path.parent, noise=Rounded(5))
+
+
+@pytest.mark.parametrize(
+    ("title", "is_of_counts"),
+    [
+        ("Table 3: Percentage of people by age", False),
+        ("People by age (%)", False),
+        ("People by age, in thousands", False),
+        ("Deaths per 100,000 people", False),
+        ("Number and percentage of people", True),
+        ("Percentages may not add up", True),
+        ("People by age, 2018", True),
+    ],
+)
+def test_a_title_tells_a_table_that_is_not_of_counts(path, title, is_of_counts):
+    path.write_text(f'"{title}"\n{WIDE}')
+    if is_of_counts:
+        read_folder(NETWORK, path.parent, noise=RandomRounding(3))
+        return
+    with pytest.raises(DataError, match="by its title"):
+        read_folder(NETWORK, path.parent, noise=RandomRounding(3))
+
+
+def test_a_last_row_with_a_hidden_count_and_an_unknown_label_is_no_note(path):
+    path.write_text(f"{WIDE}unknown,6,,6\nSource: an office,,,\n")
+    with pytest.raises(DataError, match="declared states"):
+        read_folder(NETWORK, path.parent, noise=RandomRounding(3))
+
+
 # ----------------------------------------------------------------------------------------------- bad input
 
 BAD = {
