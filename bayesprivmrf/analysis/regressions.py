@@ -165,7 +165,7 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
     from formulaic.errors import FormulaicError
 
     read: Any = formulaic.Formula
-    remedy = "write 'ill ~ smokes + age'"
+    remedy = "write 'ill ~ smokes + age', with names of several words in backticks"
     require(isinstance(formula, str), "formula", "be text", type(formula).__name__, remedy)
     try:
         parsed = read(formula)

@@ -123,6 +123,7 @@ def test_a_group_with_one_outcome_has_no_finite_coefficient():
         ("smokes + age", ArgumentError, "before '~'"),
         ("ill ~ 1", ArgumentError, "predictor"),
         ("ill ~ (smokes", ArgumentError, "readable"),
+        ("ill ~ smokes per day", ArgumentError, "several words in backticks"),
         ("ill + age ~ smokes", ArgumentError, "one variable"),
         (3, ArgumentError, "text"),
     ],
