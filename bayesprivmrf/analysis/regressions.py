@@ -173,9 +173,9 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
         raise ArgumentError(f"`formula` must be readable, got {formula!r}; {remedy}.") from error
     has_sides = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     require(has_sides, "formula", "have an outcome before '~'", formula, remedy)
-    left = sorted(map(str, parsed.lhs.required_variables))
+    left = _variables_of(parsed.lhs)
     require(len(left) == 1, "formula", "have one variable before '~'", formula, remedy)
-    right = sorted(map(str, parsed.rhs.required_variables))
+    right = _variables_of(parsed.rhs)
     require(right, "formula", "have a predictor after '~'", formula, remedy)
     by_text = {str(variable): variable for variable in solution.specification.domain.variables}
     unknown = [name for name in (*left, *right) if name not in by_text]
@@ -191,6 +191,15 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
         return _design(parsed.rhs, list(map(str, predictors)), groups)
 
     return by_text[left[0]], predictors, design_of
+
+
+def _variables_of(terms: Any) -> list[str]:
+    """Return the names of the variables in one side of a formula.
+
+    The property `required_variables` of a whole side cuts a name at its first dot; those of the factors do not.
+    """
+    names = (factor.required_variables for term in terms for factor in term.factors)
+    return sorted({str(name) for each in names for name in each})
 
 
 def _design(
