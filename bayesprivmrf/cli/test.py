@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from bayesprivmrf.release import NoisyStatistics
 
 
-# the tests that use --given, and the one that uses --model: the others refuse these options
+# tests that use --given; the others refuse it
 _TESTS_WITHIN = ("independence", "equal-odds")
+# test that uses --model; the others refuse it
 _TEST_OF_A_MODEL = "fit"
 
 
@@ -80,8 +81,9 @@ def _declared(release: NoisyStatistics, text: str) -> object:
 
 def _require_count(names: list[object], count: int, wanted: str) -> None:
     """Raise an ArgumentError unless as many variables were named as the test compares."""
-    remedy = "name a third variable by --given" if len(names) > count else ""
-    require(len(names) == count, "this test", f"be of {wanted}", f"{len(names)}", remedy)
+    remedy = "name a third variable by --given"
+    require(len(names) <= count, "this test", f"be of {wanted}", f"{len(names)}", remedy)
+    require(len(names) == count, "this test", f"be of {wanted}", f"{len(names)}")
 
 
 def _require_used(options: argparse.Namespace) -> None:
