@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.analysis._tables import product_index, require_contrasts
+from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import object_with, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Result, TableFunction
@@ -49,8 +50,8 @@ _LARGEST = 12.0
 _NUMBERS = ["estimate", "lower", "upper"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Regression:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Regression(Card):
     """Coefficients of a regression with intervals, as `regression` returns them.
 
     Parameters
@@ -70,10 +71,17 @@ class Regression:
     """
 
     formula: str
-    coefficients: pd.DataFrame = field(repr=False)
-    odds_ratios: pd.DataFrame = field(repr=False)
-    predictions: pd.DataFrame = field(repr=False)
+    coefficients: pd.DataFrame
+    odds_ratios: pd.DataFrame
+    predictions: pd.DataFrame
     excluded: tuple[str, ...]
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("formula", self.formula),
+            ("excluded", " ".join(self.excluded) or "none"),
+            ("see also", "`odds_ratios`, `coefficients`, `predictions`"),
+        ]
 
 
 def regression(solution: Result, formula: str, *, prob: float = 0.9) -> Regression:
