@@ -126,3 +126,17 @@ def test_long_texts_fold_behind_their_beginning():
     page = shown(learned)
     assert "state 59" in html_of(learned)
     assert "state 59" not in page.visible
+
+
+def test_results_of_tests_and_regressions_are_cards():
+    release = LaplaceStatistics(epsilon=5.0).release(NETWORK, RECORDS, rng=1)
+    test = bpm.analysis.independence_test(release, HOSTILE, "y", draws=99, rng=1)
+    assert f"{test.p_value:.3g}, with a standard error" in repr(test)
+    assert test.note in repr(test)
+    assert "array" not in repr(test)
+    fit = bpm.analysis.regression(bpm.NoiseAwareMAP().fit(release), f"y ~ `{HOSTILE}`")
+    assert "odds_ratios" in repr(fit)
+    for result in (test, fit):
+        page = Page(html_of(result))
+        assert not page.open
+        assert "script" not in page.elements

@@ -73,8 +73,9 @@ ids = {"ids": str}
 
 @pytest.fixture(scope="module")
 def release():
-    tables = {(name, "b"): COUNTS for name in NAMES}
-    states = np.array([[60.0], [60.0]]) @ np.full((1, len(NAMES)), 1 / len(NAMES))
+    rng = np.random.default_rng(1)  # equal sums would be taken for copies
+    tables = {(name, "b"): COUNTS + rng.laplace(size=(2, 2)) for name in NAMES}
+    states = np.full((2, len(NAMES)), 60.0 / len(NAMES)) + rng.laplace(size=(2, len(NAMES)))
     return NoisyStatistics.from_tables(MODEL, {**tables, ("b", "s"): states}, noise=Laplace(1.0))
 
 
@@ -88,9 +89,9 @@ def smaller(names):
     network = bpm.declare(
         {**{name: ["x", "y"] for name in names}, "b": ["u", "v"]}, [(name, "b") for name in names]
     )
-    return NoisyStatistics.from_tables(
-        network, {(name, "b"): COUNTS for name in names}, noise=Laplace(1.0)
-    )
+    rng = np.random.default_rng(2)
+    tables = {(name, "b"): COUNTS + rng.laplace(size=(2, 2)) for name in names}
+    return NoisyStatistics.from_tables(network, tables, noise=Laplace(1.0))
 
 
 DRAWN = [

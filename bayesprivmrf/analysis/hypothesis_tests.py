@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from bayesprivmrf.analysis._measured import TableNumbers, nothing_measured
+from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import generator, require, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import RowStatus
@@ -37,8 +38,8 @@ FEWEST_DRAWS = 99
 _EMPTY = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TestResult:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class TestResult(Card):
     """Result of a test.
 
     Parameters
@@ -89,6 +90,16 @@ class TestResult:
 
         names = ("statistic", "df", "p_value", "mc_error", "status", "note", "method")
         return pd.DataFrame([{name: getattr(self, name) for name in names}])
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("method", self.method),
+            ("statistic", f"{self.statistic:.4g} on {self.df} degrees of freedom"),
+            ("p-value", f"{self.p_value:.3g}, with a standard error of {self.mc_error:.2g}"),
+            ("status", self.status),
+            ("note", self.note),
+            ("see also", "`frame`, `expected`, `seed`"),
+        ]
 
 
 class Null(Protocol):

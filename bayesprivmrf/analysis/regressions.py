@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.analysis._tables import product_index, require_contrasts
+from bayesprivmrf.cards import Card
 from bayesprivmrf.checks import object_with, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Result, TableFunction
@@ -49,8 +50,8 @@ _LARGEST = 12.0
 _NUMBERS = ["estimate", "lower", "upper"]
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Regression:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Regression(Card):
     """Coefficients of a regression with intervals, as `regression` returns them.
 
     Parameters
@@ -70,10 +71,17 @@ class Regression:
     """
 
     formula: str
-    coefficients: pd.DataFrame = field(repr=False)
-    odds_ratios: pd.DataFrame = field(repr=False)
-    predictions: pd.DataFrame = field(repr=False)
+    coefficients: pd.DataFrame
+    odds_ratios: pd.DataFrame
+    predictions: pd.DataFrame
     excluded: tuple[str, ...]
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [
+            ("formula", self.formula),
+            ("excluded", " ".join(self.excluded) or "none"),
+            ("see also", "`odds_ratios`, `coefficients`, `predictions`"),
+        ]
 
 
 def regression(solution: Result, formula: str, *, prob: float = 0.9) -> Regression:
@@ -165,7 +173,7 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
     from formulaic.errors import FormulaicError
 
     read: Any = formulaic.Formula
-    remedy = "write 'ill ~ smokes + age'"
+    remedy = "write 'ill ~ smokes + age', with names of several words in backticks"
     require(isinstance(formula, str), "formula", "be text", type(formula).__name__, remedy)
     try:
         parsed = read(formula)
@@ -173,9 +181,9 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
         raise ArgumentError(f"`formula` must be readable, got {formula!r}; {remedy}.") from error
     has_sides = hasattr(parsed, "lhs") and hasattr(parsed, "rhs")
     require(has_sides, "formula", "have an outcome before '~'", formula, remedy)
-    left = sorted(map(str, parsed.lhs.required_variables))
+    left = _variables_of(parsed.lhs)
     require(len(left) == 1, "formula", "have one variable before '~'", formula, remedy)
-    right = sorted(map(str, parsed.rhs.required_variables))
+    right = _variables_of(parsed.rhs)
     require(right, "formula", "have a predictor after '~'", formula, remedy)
     by_text = {str(variable): variable for variable in solution.specification.domain.variables}
     unknown = [name for name in (*left, *right) if name not in by_text]
@@ -191,6 +199,15 @@ def _parsed(solution: Result, formula: str) -> tuple[Hashable, list[Hashable], A
         return _design(parsed.rhs, list(map(str, predictors)), groups)
 
     return by_text[left[0]], predictors, design_of
+
+
+def _variables_of(terms: Any) -> list[str]:
+    """Return the names of the variables in one side of a formula.
+
+    The property `required_variables` of a whole side cuts a name at its first dot; those of the factors do not.
+    """
+    names = (factor.required_variables for term in terms for factor in term.factors)
+    return sorted({str(name) for each in names for name in each})
 
 
 def _design(

@@ -126,8 +126,9 @@ def report(
     tests
         Results of tests, such as that of `independence_test`: a mapping from the question to the result, or a list.
     tables
-        Interval frames by their captions, such as results of `standardize`. By default, the odds ratios of the
-        pairs of variables in one clique.
+        Interval frames by their captions, such as results of `standardize`. Below each table the report states
+        the probability of its intervals and its assumptions, as far as the ``attrs`` of the frame have them. By
+        default, the odds ratios of the pairs of variables in one clique.
     prob
         Probability of each interval that the report computes, between 0 and 1.
 
@@ -490,11 +491,11 @@ def _shown_results(results: _Results) -> Iterator[Block]:
     """Yield the asked frames, as tables and pictures."""
     if results.is_default:
         text = (
-            f"Odds ratios of neighboring states, among all people, with {100 * results.prob:.4g} % intervals; "
+            f"Odds ratios of neighboring states, among all people, with {_percent(results.prob)} intervals; "
             "1 means no association. The intervals include the noise and the sampling of the records."
         )
     else:
-        text = "The intervals include the noise and the sampling of the records."
+        text = "The intervals include the noise and, where they describe the population, the sampling of the records."
     yield Paragraph(text=text)
     if results.remarks:
         yield Bullets(items=results.remarks)
@@ -502,6 +503,8 @@ def _shown_results(results: _Results) -> Iterator[Block]:
         yield Paragraph(text="The model has no two variables to compare.")
     for caption, frame in results.asked.items():
         yield from _frame(caption, frame)
+        if not results.is_default:
+            yield Bullets(items=[_level(frame), *frame.attrs.get("assumptions", ())])
         if 1 < len(frame) <= _MOST_DRAWN:
             yield _forest(caption, frame, is_ratio=results.is_default)
 
@@ -520,7 +523,7 @@ def _forest(caption: str, frame: pd.DataFrame, *, is_ratio: bool) -> Picture:
 
 def _probabilities(results: _Results) -> Iterator[Block]:
     """Yield the tables of single variables and of cliques."""
-    text = f"Probabilities in the population with {100 * results.prob:.4g} % intervals."
+    text = f"Probabilities in the population with {_percent(results.prob)} intervals."
     yield Paragraph(text=text)
     for caption, frame in results.marginals.items():
         yield from _frame(caption, frame)
@@ -548,6 +551,21 @@ def _frame(caption: str, frame: pd.DataFrame) -> Iterator[Block]:
         yield Paragraph(text=f"These are the first {len(shown)} of {len(frame):,} rows.")
 
 
+def _percent(prob: float) -> str:
+    """Return a probability in percent."""
+    return f"{100 * prob:.4g} %"
+
+
+def _level(frame: pd.DataFrame) -> str:
+    """Return a sentence on the probability of the intervals of a frame."""
+    if "prob" not in frame.attrs:
+        return "The probability of these intervals is not stated in the table."
+    percent = _percent(frame.attrs["prob"])
+    if frame.attrs["simultaneous"]:
+        return f"Intervals of {percent}, for all rows jointly."
+    return f"Intervals of {percent}, for each row by itself."
+
+
 def _beware(frame: pd.DataFrame) -> np.ndarray:
     """Return a mask of the rows whose status is worse than `model`."""
     return ~np.isin(frame["status"].to_numpy(dtype=str), _TRUSTED)
@@ -570,11 +588,11 @@ def _cautions(content: ReportContent) -> Iterator[str]:
             number = sum(counts.values())
             rows = "row has" if number == 1 else "rows have"
             yield f"{number} {rows} the status “{status}”: {warning}. Tables: {', '.join(places)}."
-    percent = f"{100 * results.prob:.4g} %"
-    yield (
-        f"Each {percent} interval holds by itself. Of many intervals some miss the truth, so do not search the "
-        "tables for the most striking row."
-    )
+    if results.is_default:
+        yield f"Each {_percent(results.prob)} interval holds by itself."
+    else:
+        yield "Each interval holds by itself, unless its table says jointly."
+    yield "Of many intervals some miss the truth, so do not search the tables for the most striking row."
     yield (
         "Two intervals that overlap do not show that two numbers are equal. Ask for the interval of their difference "
         "or ratio."

@@ -137,6 +137,7 @@ def _joined(
     outcome, exposure, others = roles
     listed = ", ".join(map(str, others))
     whole = pd.concat([pd.DataFrame(frame) for frame in frames])
+    whole.attrs |= frames[0].attrs  # the probability of the intervals, which `concat` drops
     whole.attrs["assumptions"] = (
         f"As effects of {exposure}, the numbers assume no common cause of it and {outcome} besides {listed}.",
         f"{exposure} does not affect {listed}.",

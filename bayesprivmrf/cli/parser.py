@@ -346,11 +346,15 @@ def _add_test(commands: argparse._SubParsersAction[Parser]) -> None:
         "stationarity",
     )
     add("kind", choices=kinds, help="hypothesis")
-    variables = "variables that are compared: two; or that of the groups first; or the times, all by default"
+    variables = (
+        "independence, equal-odds, symmetry: the two that are compared; groups: that of the groups, then those "
+        "compared; homogeneity, stationarity: the times, all by default; fit: none"
+    )
     add("variables", nargs="*", metavar="VARIABLE", help=variables)
-    given = "variable within whose states the others are compared; the option may be repeated"
+    given = "independence, equal-odds: variable within whose states the two are compared; the option may be repeated"
     add("--given", action="append", default=[], metavar="VARIABLE", help=given)
-    add("--model", metavar="FILE", help="TOML file of the model whose fit is tested")
+    model = "fit: model file with the same variables, and without the interaction in question"
+    add("--model", metavar="FILE", help=model)
     draws = "number of simulated releases, 999 by default"
     add("--draws", type=number_from(99), default=999, help=draws)
     seed = "seed of the simulation; by default a random one, which is printed"

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from bayesprivmrf.release import NoisyStatistics
 
 
+# tests that use --given; the others refuse it
+_TESTS_WITHIN = ("independence", "equal-odds")
+# test that uses --model; the others refuse it
+_TEST_OF_A_MODEL = "fit"
+
+
 def run(options: argparse.Namespace) -> None:
     """Test a hypothesis about a saved release and print the result."""
     saved: Any = load_release(options.release)
@@ -38,6 +44,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _tested(options: argparse.Namespace, release: NoisyStatistics) -> TestResult:
     """Return the result of the test that the options name."""
+    _require_used(options)
     names = [_declared(release, text) for text in options.variables]
     given = [_declared(release, text) for text in options.given]
     how = {"draws": options.draws, "rng": options.seed}
@@ -74,4 +81,20 @@ def _declared(release: NoisyStatistics, text: str) -> object:
 
 def _require_count(names: list[object], count: int, wanted: str) -> None:
     """Raise an ArgumentError unless as many variables were named as the test compares."""
+    remedy = "name a third variable by --given"
+    require(len(names) <= count, "this test", f"be of {wanted}", f"{len(names)}", remedy)
     require(len(names) == count, "this test", f"be of {wanted}", f"{len(names)}")
+
+
+def _require_used(options: argparse.Namespace) -> None:
+    """Raise an ArgumentError if an option was given that the test would ignore."""
+    kind = options.kind
+    seen = f"it with {kind}"
+    is_used = not options.given or kind in _TESTS_WITHIN
+    must = "go with independence and equal-odds only"
+    require(is_used, "--given", must, seen, "leave it out")
+    is_used = options.model is None or kind == _TEST_OF_A_MODEL
+    require(is_used, "--model", "go with fit only", seen, "leave it out")
+    is_used = not options.variables or kind != _TEST_OF_A_MODEL
+    must = "name no variables beside the model file"
+    require(is_used, "the test of fit", must, " ".join(options.variables), "leave them out")

@@ -176,6 +176,12 @@ def joined_frames(frames: Sequence[pd.DataFrame], index: pd.Index) -> pd.DataFra
     return _labeled(whole, index)
 
 
+def with_level(frame: pd.DataFrame, prob: float, *, is_joint: bool = False) -> pd.DataFrame:
+    """Store the probability of the intervals in ``attrs``, from which a report reads it; return the frame."""
+    frame.attrs |= {"prob": prob, "simultaneous": is_joint}
+    return frame
+
+
 def _labeled(frame: pd.DataFrame, index: pd.Index) -> pd.DataFrame:
     """Return the frame with an index whose levels have other names than its columns."""
     import pandas as pd

@@ -42,7 +42,13 @@ from numpy.typing import NDArray
 from bayesprivmrf.checks import probability
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, interval_frame
+from bayesprivmrf.inference.interval_frame import (
+    Mark,
+    RowStatus,
+    Status,
+    interval_frame,
+    with_level,
+)
 from bayesprivmrf.inference.limits import Ends, Limits, limits_of_draws
 from bayesprivmrf.model.domain import Condition, Label, Variable
 from bayesprivmrf.model.tables import FloatArray
@@ -282,11 +288,12 @@ class JointEstimate:
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``, as those of `Result.interval`.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``, as those of `Result.interval`. Its
+            ``attrs`` have `prob` and `simultaneous`.
         """
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         limits = self.uncertainty.limits(function, prob, is_simultaneous=simultaneous)
-        return interval_frame(
+        frame = interval_frame(
             limits.estimates,
             limits.lower,
             limits.upper,
@@ -295,6 +302,7 @@ class JointEstimate:
             marks=[*limits.marks, *self.marks, *marks],
             is_simulated=self.is_simulated,
         )
+        return with_level(frame, prob, is_joint=simultaneous)
 
 
 class _Finished(Protocol):

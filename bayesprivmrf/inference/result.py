@@ -30,6 +30,7 @@ from bayesprivmrf.inference.interval_frame import (
     RowStatus,
     interval_frame,
     joined_frames,
+    with_level,
 )
 from bayesprivmrf.inference.joint_estimate import (
     DrawnTables,
@@ -146,9 +147,9 @@ class Result(Card):
         questions = asked_of(self.specification, variables, prob, of, given)
         if not questions.in_turn:
             (asked,) = questions.each
-            return self._framed(asked, self._limits(asked))
+            return with_level(self._framed(asked, self._limits(asked)), asked.prob)
         frames = [self._framed(asked, self._limits_or_none(asked)) for asked in questions.each]
-        return joined_frames(frames, questions.index)
+        return with_level(joined_frames(frames, questions.index), questions.each[0].prob)
 
     def _limits_or_none(self, asked: Asked) -> Limits:
         """Return the limits of one question of several; NaN where its given states cannot occur together."""
@@ -279,7 +280,7 @@ class Result(Card):
             limits = table.limits_of_draws(drawn, evidence, prob)
         else:
             table, limits = self._effect_limits(prob, coding)
-        return interval_frame(
+        frame = interval_frame(
             limits.estimates,
             limits.lower,
             limits.upper,
@@ -288,6 +289,7 @@ class Result(Card):
             marks=limits.marks,
             is_simulated=self.is_simulated,
         )
+        return with_level(frame, prob)
 
     def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
         """Return the effects of the model with their limits.

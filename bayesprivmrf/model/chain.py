@@ -189,7 +189,10 @@ def chain_of(model: ModelSpecification) -> Chain:
     is_whole = is_chain and set(map(frozenset, windows)) == set(scopes)
     must = "be a chain whose steps are tied, in the order of time"
     seen = "another"
-    remedy = "declare it by markov_chain(states, length)"
+    remedy = (
+        "declare it by markov_chain(states, length); for one step of another model, "
+        "ask interval([later], given=[earlier])"
+    )
     in_every_step = sorted(map(str, set.intersection(*map(set, windows))))
     if in_every_step and model.shares_transitions:
         # such as a group variable

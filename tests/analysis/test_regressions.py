@@ -123,6 +123,7 @@ def test_a_group_with_one_outcome_has_no_finite_coefficient():
         ("smokes + age", ArgumentError, "before '~'"),
         ("ill ~ 1", ArgumentError, "predictor"),
         ("ill ~ (smokes", ArgumentError, "readable"),
+        ("ill ~ smokes per day", ArgumentError, "several words in backticks"),
         ("ill + age ~ smokes", ArgumentError, "one variable"),
         (3, ArgumentError, "text"),
     ],
@@ -130,3 +131,16 @@ def test_a_group_with_one_outcome_has_no_finite_coefficient():
 def test_formulas_without_a_meaning_are_refused(solution, formula, error, message):
     with pytest.raises(error, match=message):
         analysis.regression(solution, formula)
+
+
+def test_a_name_with_a_dot_and_a_blank_stands_in_backticks():
+    network = bpm.declare(
+        states={"M. Work": ["no", "yes"], "is.ill": ["no", "yes"]}, cliques=[("M. Work", "is.ill")]
+    )
+    table = np.array([[400, 100], [200, 300]])
+    release = bpm.NoisyStatistics.from_tables(
+        network, {("M. Work", "is.ill"): table}, noise=DiscreteLaplace(0.5), total=1000
+    )
+    found = analysis.regression(bpm.NoiseAwareMAP().fit(release), "is.ill ~ `M. Work`")
+    ratio = found.odds_ratios.loc[("yes", "M. Work[T.yes]"), "estimate"]
+    assert ratio == pytest.approx(6.0, rel=0.05)

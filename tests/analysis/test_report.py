@@ -236,3 +236,38 @@ def test_a_report_of_a_part_of_the_fitted_releases_is_refused(tmp_path):
     assert analysis.report(releases, solution, path=tmp_path / "report.html").exists()
     with pytest.raises(ModelError, match="a fit of other numbers"):
         analysis.report(releases[0], solution, path=tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.md"])
+def test_a_table_states_the_probability_of_its_intervals_and_its_assumptions(
+    release, solution, tmp_path, name
+):
+    joint = analysis.odds_ratios(solution, "smokes", "ill", prob=0.95, simultaneous=True)
+    held = analysis.risk_differences(solution, "smokes", "ill", prob=0.8).round(2)
+    held.attrs["assumptions"] = ("No common cause is left out.",)
+    foreign = held.copy()
+    foreign.attrs.clear()
+    tables = {"joint": joint, "held": held, "foreign": foreign}
+    text = analysis.report(release, solution, path=tmp_path / name, tables=tables).read_text(
+        "utf-8"
+    )
+    for sentence in (
+        "Intervals of 95 %, for all rows jointly.",
+        "Intervals of 80 %, for each row by itself.",
+        "No common cause is left out.",
+        "The probability of these intervals is not stated in the table.",
+        "Each interval holds by itself, unless its table says jointly.",
+    ):
+        assert text.count(sentence) == 1
+
+
+def test_a_standardization_brings_its_assumptions_and_probability_to_the_report():
+    states: dict[Any, list[Any]] = STATES | {"old": ["no", "yes"]}
+    counts = np.array([[[4_003, 2_511], [911, 1_207]], [[2_487, 3_989], [1_213, 902]]])
+    release = release_of(states, counts)
+    solution = bpm.NoiseAwareMAP().fit(release)
+    whole = analysis.standardize(solution, "ill", on="smokes", over=["old"], prob=0.8)
+    shown = whole.xs("difference").round(2).attrs
+    assert shown["prob"] == 0.8
+    assert not shown["simultaneous"]
+    assert "no common cause" in shown["assumptions"][0]

@@ -65,6 +65,11 @@ def test_a_model_file_is_tested_for_its_fit(release, toy, capsys):
         (("equal-odds", "a", "b"), "at least one variable"),
         (("homogeneity",), "have the states"),
         (("stationarity", "a"), "at least two"),
+        (("independence", "a", "b", "c"), "third variable by --given"),
+        (("groups", "a", "--given", "b"), "independence and equal-odds only"),
+        (("stationarity", "--given", "b"), "got it with stationarity"),
+        (("independence", "a", "b", "--model", "model.toml"), "fit only"),
+        (("fit", "a", "--model", "model.toml"), "name no variables"),
     ],
 )
 def test_odd_questions_end_in_one_line(release, capsys, question, reason):
