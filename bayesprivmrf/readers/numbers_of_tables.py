@@ -75,6 +75,10 @@ class Marks:
         """Return True for the name that the caller gave of the column of symbols."""
         return plain_text(name) == self._names.get("symbol")
 
+    def has_meaning(self, text: str) -> bool:
+        """Return True for a symbol with a declared meaning."""
+        return text in self._meanings
+
     def is_number(self, text: str) -> bool:
         """Return True for a number, with or without separators of thousands."""
         return _GROUPED.fullmatch(text) is not None or not math.isnan(as_number(text))

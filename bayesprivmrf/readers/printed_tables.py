@@ -377,12 +377,16 @@ def recognized(grid: Grid, labels: Labels, marks: Marks) -> Sheet:
     body = _Body(reading, header, beside)
     _refuse_distinctions(reading, body, aside)
     _refuse_units(reading, body, aside)
+    _refuse_flagged_zeros(reading, body, aside)
     for row, place in body.places():
         for number, texts in header.counts.items():
             own = _above(reading, above, texts)
             text = grid.rows[row][number]
-            if not text and header.symbol >= 0:
-                text = grid.rows[row][header.symbol]
+            if header.symbol >= 0:
+                symbol = grid.rows[row][header.symbol]
+                # a hidden count may be printed as 0
+                if not text or (symbol and marks.has_meaning(symbol)):
+                    text = symbol
             sheet.cells.append(Printed(place | own, text, reading.where(row, number)))
     sheet.aside += [f"column {number + 1}" for number in aside]
     if body.notes:
@@ -471,6 +475,28 @@ def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
         seen = f"percentages, rates, or thousands by its column {number + 1}"
         remedy = "keep the lines of counts"
         require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
+
+
+def _refuse_flagged_zeros(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
+    """Raise an error for a flag that stands beside counts of 0 alone: they may be hidden ones."""
+    columns = list(body.header.counts)
+    lines = [row for row, _ in body.places()]
+    flags = [k for k in aside if plain_text(reading.rows[body.header.end - 1][k]) in _FLAGS]
+    if len(columns) > 1:
+        return
+    for number in flags:
+        of_zeros = {reading.rows[r][number] for r in lines if reading.rows[r][columns[0]] == "0"}
+        others = {reading.rows[r][number] for r in lines if reading.rows[r][columns[0]] != "0"}
+        name = reading.rows[body.header.end - 1][number]
+        what = f"the counts of {reading.grid.name}"
+        must = "be 0 where nobody was counted"
+        seen = f"0 beside a flag in column {number + 1}, and the flag nowhere else"
+        remedy = (
+            f"write `columns={{'symbol': {name!r}}}`, and what the flag means in `withheld`; or remove the flag "
+            "if the counts are known"
+        )
+        is_right = of_zeros - others <= {""}
+        require(is_right, what, must, seen, remedy, error=DataError)
 
 
 class _Body:

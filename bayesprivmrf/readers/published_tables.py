@@ -78,7 +78,8 @@ def read_folder(
         number. An entry of which no count is known, such as one suppressed to protect another, may be any count.
     columns
         The file's name of a variable, if labels do not tell it; of the column of counts (``value``), where there are
-        several columns of numbers; and of the column of symbols that are printed beside an empty count (``symbol``).
+        several columns of numbers; and of the column of symbols that are printed beside an empty count (``symbol``);
+        a symbol in `withheld` replaces a number beside it.
     total
         The number of records, if it is public.
 

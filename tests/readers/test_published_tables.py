@@ -468,6 +468,31 @@ ANSWERS = (
 )
 
 
+FLAGGED = "age,work,value,status\n<30,no,0,x\n<30,yes,30,\n30+,no,0,\n30+,yes,25,p\n"
+
+
+def test_a_hidden_count_that_is_printed_as_zero_is_not_read_as_zero(path):
+    states = {"age": ["<30", "30+"], "work": ["no", "yes"]}
+    network = bpm.declare(states=states, cliques=[("age", "work")])
+    path.write_text(FLAGGED)
+    with pytest.raises(DataError, match="0 beside a flag in column 4"):
+        read_folder(network, path.parent, noise=Rounded(5))
+    found = read_folder(
+        network,
+        path.parent,
+        noise=Rounded(5),
+        columns={"symbol": "status"},
+        withheld={"x": (1, 4)},
+    )
+    laws = {one.noise: one.values.tolist() for one in found.measurements}
+    assert laws[Suppressed(1, 5)] == [-1]
+    assert laws[Rounded(5)] == [30, 0, 25]
+    # a flag of other counts too is no mark of hidden ones
+    path.write_text(FLAGGED.replace("0,x", "0,p"))
+    (measured,) = read_folder(network, path.parent, noise=Rounded(5)).measurements
+    assert measured.values.tolist() == [0, 30, 0, 25]
+
+
 def test_names_that_differ_in_case_are_two_variables(path):
     states = ["no", "yes"]
     network = bpm.declare(states={"q": states, "Q": states}, cliques=[("q", "Q")])
