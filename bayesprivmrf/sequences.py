@@ -33,7 +33,13 @@ from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.criticism.order import untested_memory
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, point_status
+from bayesprivmrf.inference.interval_frame import (
+    Mark,
+    RowStatus,
+    interval_frame,
+    point_status,
+    with_level,
+)
 from bayesprivmrf.inference.limits import ChainFunction, Limits
 from bayesprivmrf.inference.transition_rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
@@ -129,7 +135,8 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
         part=lambda flat: flat, part_of_rows=TransitionRows.forward, function=shares, is_share=True
     )
     index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
-    return _framed(fit, fit._chain_limits(asked, coverage(prob)), index, range(len(chain.cliques)))
+    frame = _framed(fit, fit._chain_limits(asked, coverage(prob)), index, range(len(chain.cliques)))
+    return with_level(frame, prob)
 
 
 def stationary_law(
@@ -269,7 +276,7 @@ def _table(
         # times and the stationary distribution follow from many steps
         own = [Mark(RowStatus.MODEL, remark) for remark in untested_memory(fit._evidence)]
         limits = limits._replace(marks=(*limits.marks, *own))
-    return _framed(fit, limits, index, windows)
+    return with_level(_framed(fit, limits, index, windows), prob)
 
 
 def _framed(

@@ -43,7 +43,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.inference.asked import Asked, asked_marks, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, with_level
 from bayesprivmrf.inference.limits import ChainFunction, Ends, Limits, limits_of_draws
 from bayesprivmrf.inference.posterior.noisy_tables import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
@@ -389,6 +389,7 @@ def quantity_of(
         marks=[prior_mark(draws, drawn.values), *marks],
         is_simulated=draws.evidence.is_simulated,
     )
+    frame = with_level(frame, prob)
     middle = that_rounds(drawn.mean(("chain", "draw")))
     lower, upper = (
         middle.copy(data=frame[name].to_numpy().reshape(middle.shape))
