@@ -56,7 +56,7 @@ class TableNumbers:
         Variables of each measurement, as positions among `variables`.
     possible
         Mask of the cells that may occur, shape (cells,).
-    records
+    total
         Number of records, public or estimated.
     is_simulated
         True if a release has seeded noise.
@@ -70,7 +70,7 @@ class TableNumbers:
     sizes: tuple[int, ...]
     scopes: tuple[frozenset[int], ...]
     possible: np.ndarray
-    records: int
+    total: int
     is_simulated: bool
 
     @cached_property
@@ -184,7 +184,7 @@ def measured_about(
     return _assembled(model, told, releases)
 
 
-def side_by_side(groups: Sequence[TableNumbers], title: Hashable, records: int) -> TableNumbers:
+def side_by_side(groups: Sequence[TableNumbers], title: Hashable, total: int) -> TableNumbers:
     """Return the numbers about several tables of the same shape as those about one table, its first axis the tables.
 
     Parameters
@@ -193,7 +193,7 @@ def side_by_side(groups: Sequence[TableNumbers], title: Hashable, records: int) 
         The numbers about each table; no noise is in two of them.
     title
         Name of the first axis.
-    records
+    total
         Number of records of the whole.
     """
     from scipy.linalg import block_diag
@@ -212,7 +212,7 @@ def side_by_side(groups: Sequence[TableNumbers], title: Hashable, records: int) 
             for scope in group.scopes
         ),
         possible=np.concatenate([group.possible for group in groups]),
-        records=records,
+        total=total,
         is_simulated=any(group.is_simulated for group in groups),
     )
 
@@ -256,9 +256,9 @@ def steps_measured(releases: Sequence[NoisyStatistics], times: Sequence[Hashable
         model = ModelSpecification(domain=own, cliques=(step,), impossible=tuple(kept))
         found.append(_assembled(model, told, releases))
     return replace(
-        side_by_side(found, "step", len(steps) * found[0].records),
+        side_by_side(found, "step", len(steps) * found[0].total),
         variables=("step", "before", "after"),
-        records=found[0].records,
+        total=found[0].total,
     )
 
 
@@ -288,7 +288,7 @@ def _assembled(
         sizes=tuple(map(len, rows)),
         scopes=tuple(map(frozenset, scopes)),
         possible=possible,
-        records=_records(releases),
+        total=_records(releases),
         is_simulated=any(release.provenance.simulated for release in releases),
     )
 

@@ -177,7 +177,7 @@ class LogLinearNull:
     def expected(self) -> FloatArray:
         """Counts that the null hypothesis expects in the cells, shape (cells,), records."""
         means = self.means(self._estimate)[0]
-        return means * (self.measured.records / means.sum())
+        return means * (self.measured.total / means.sum())
 
     @property
     def statistic(self) -> float:
@@ -194,11 +194,11 @@ class LogLinearNull:
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw counts of independent records under the null hypothesis, shape (draws, cells)."""
         expected = self.expected
-        return rng.multinomial(self.measured.records, expected / expected.sum(), size=draws)
+        return rng.multinomial(self.measured.total, expected / expected.sum(), size=draws)
 
     def means(self, theta: FloatArray) -> FloatArray:
         """Return mean counts of the cells, shape (points, cells)."""
-        most = math.log(_MOST * self.measured.records)
+        most = math.log(_MOST * self.measured.total)
         return (
             np.exp(np.clip(theta @ self.design.T, math.log(_LEAST), most)) * self.measured.possible
         )
@@ -242,7 +242,7 @@ class LogLinearNull:
     def estimates(self, counts: FloatArray) -> FloatArray:
         """Return the coordinates θ of some numbers, shape (points, numbers) to (points, parameters)."""
         measured = self.measured
-        level = math.log(measured.records / measured.possible.sum())
+        level = math.log(measured.total / measured.possible.sum())
         constant = np.full(len(self.design), level)
         start = np.linalg.lstsq(self.design, constant, rcond=None)[0]
         theta = np.tile(start, (len(counts), 1))

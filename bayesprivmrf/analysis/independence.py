@@ -317,7 +317,7 @@ def _of_groups(
     def read(compared: Sequence[Hashable]) -> TableNumbers:
         names = compared or domain.variables
         found = [measured_about(own, names, least=1) for own in each]
-        return side_by_side(found, "group", sum(one.records for one in found))
+        return side_by_side(found, "group", sum(one.total for one in found))
 
     return read
 

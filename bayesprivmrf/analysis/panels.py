@@ -200,7 +200,7 @@ class StepsChain:
 
     Parameters
     ----------
-    records
+    total
         Number of records.
     first
         Probabilities of the first state, shape (K,).
@@ -208,17 +208,17 @@ class StepsChain:
         Transition probabilities, shape (steps, K, K).
     """
 
-    records: int
+    total: int
     first: FloatArray
     moves: FloatArray
 
     @classmethod
-    def of(cls, tables: FloatArray, records: int) -> StepsChain:
+    def of(cls, tables: FloatArray, total: int) -> StepsChain:
         """Return the chain with the first state and the transitions of some tables, shape (steps, K, K)."""
         tables = tables + _LEAST * (tables.sum(axis=-1, keepdims=True) <= 0)
         first = tables[0].sum(axis=-1)
         moves = tables / tables.sum(axis=-1, keepdims=True)
-        return cls(records=records, first=first / first.sum(), moves=moves)
+        return cls(total=total, first=first / first.sum(), moves=moves)
 
     @property
     def shares(self) -> FloatArray:
@@ -232,7 +232,7 @@ class StepsChain:
 
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
-        now = rng.multinomial(self.records, self.first, size=draws)
+        now = rng.multinomial(self.total, self.first, size=draws)
         found = []
         for moves in self.moves:
             drawn = [rng.multinomial(now[:, state], row) for state, row in enumerate(moves)]
@@ -260,7 +260,7 @@ class ChainNull(LogLinearNull):
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
         tables = self.expected.reshape(self.measured.shape)
-        return StepsChain.of(tables, self.measured.records).drawn(draws, rng)
+        return StepsChain.of(tables, self.measured.total).drawn(draws, rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -282,7 +282,7 @@ class EqualMargins:
         cells = np.linalg.lstsq(measured.matrix, measured.counts, rcond=None)[0]
         tables = (np.maximum(cells, _LEAST) * measured.possible).reshape(measured.shape)
         margins = tables.sum(axis=1).sum(axis=0) + tables.sum(axis=2).sum(axis=0)
-        wanted = margins * (measured.records / margins.sum())
+        wanted = margins * (measured.total / margins.sum())
         for _ in range(_SWEEPS):
             rows = np.maximum(tables.sum(axis=2, keepdims=True), _LEAST)
             tables = tables * (wanted[:, np.newaxis] / rows)
@@ -305,7 +305,7 @@ class EqualMargins:
     @cached_property
     def chain(self) -> StepsChain:
         """The chain of the estimated tables."""
-        return StepsChain.of(self.tables, self.measured.records)
+        return StepsChain.of(self.tables, self.measured.total)
 
     @cached_property
     def _sampling(self) -> FloatArray:
@@ -323,7 +323,7 @@ class EqualMargins:
                 joint[late, :, :, early] = both.transpose(2, 3, 0, 1)
                 between = between @ self.chain.moves[late]
         flat = shares.ravel()
-        return self.measured.records * (joint.reshape(flat.size, -1) - np.outer(flat, flat))
+        return self.measured.total * (joint.reshape(flat.size, -1) - np.outer(flat, flat))
 
     @cached_property
     def _spans(self) -> tuple[FloatArray, FloatArray]:

@@ -176,10 +176,10 @@ def joined_frames(frames: Sequence[pd.DataFrame], index: pd.Index) -> pd.DataFra
     return _labeled(whole, index)
 
 
-def with_level(frame: pd.DataFrame, prob: float, *, is_joint: bool = False) -> pd.DataFrame:
+def with_level(intervals: pd.DataFrame, prob: float, *, is_joint: bool = False) -> pd.DataFrame:
     """Store the probability of the intervals in ``attrs``, from which a report reads it; return the frame."""
-    frame.attrs |= {"prob": prob, "simultaneous": is_joint}
-    return frame
+    intervals.attrs |= {"prob": prob, "simultaneous": is_joint}
+    return intervals
 
 
 def _labeled(frame: pd.DataFrame, index: pd.Index) -> pd.DataFrame:

@@ -115,8 +115,10 @@ def test_a_public_total_is_known_and_a_private_one_has_a_prior_that_sees_no_tabl
 
 
 def flat_release(model):
+    rng = np.random.default_rng(3)
     tables = {
-        clique: np.ones(shape) for clique, shape in zip(model.cliques, model.shapes, strict=True)
+        clique: rng.laplace(1.0, size=shape)
+        for clique, shape in zip(model.cliques, model.shapes, strict=True)
     }
     return NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0), total=900)
 
