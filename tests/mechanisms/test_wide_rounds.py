@@ -328,7 +328,7 @@ def test_a_forecast_counts_the_last_fit_of_small_models_alone():
 def test_columns_up_to_a_hundred_are_forecast_to_take_seconds_whatever_their_number():
     for variables in (31, 69, 100, 101):
         network = bpm.declare(states={f"v{i}": [0, 1] for i in range(variables)})
-        assert SelectMeasure(rho=0.5).preview(network, total=5_000)["seconds"].sum() < 10, variables
+        assert SelectMeasure(rho=0.5).preview(network, total=5_000)["seconds"].sum() < 40, variables
 
 
 @pytest.mark.slow
@@ -342,5 +342,5 @@ def test_a_release_of_seventy_columns_takes_seconds_and_about_as_long_as_forecas
         time.process_time() - begin,
         mechanism.preview(network, total=3000)["seconds"].sum(),
     )
-    assert taken < 30
-    assert taken < 5 * said  # CPU seconds beside another worker
+    assert taken < 60
+    assert said / 5 < taken < 5 * said  # CPU seconds beside another worker

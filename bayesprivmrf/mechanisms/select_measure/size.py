@@ -54,6 +54,10 @@ from bayesprivmrf.planning import Outlay
 
 # Seconds for one cell of the model in one step of a fit
 _FIT = 90e-9
+# Pairs' effects for each variable in the last model of wide rounds: 7 to 10 were seen with 69 and 100 columns
+_PAIRS_A_VARIABLE = 9
+# Time of a product of the derivative as a share of a step's, in wide models
+_PRODUCT = 0.5
 
 
 class Size:
@@ -195,13 +199,17 @@ def _scales(plan: RoundsPlan, cells: float) -> float:
     triples = (one**3 - 3 * one * two + 2 * three) / 6  # elementary symmetric sums of K - 1
     # the last model typically has six tenths of the effects of up to three variables; 0.4 to 1 were seen
     size = min(0.6 * (one + (one**2 - two) / 2 + triples), cells)
+    if plan.is_wide:
+        size = min(size, one + _PAIRS_A_VARIABLE * two)
     if scopes := plan.workload or plan.inside:  # no effect reaches beyond them
         size = min(size, one + sum(math.prod(plan.declared[v] for v in scope) for scope in scopes))
     if size > DENSE_LIMIT:
         return 0.0
     # seconds: one product, of which a search takes 50, one configuration in it, and one entry of d³ in the factors
     configurations = math.prod(plan.declared)
-    if configurations > MOST_CONFIGURATIONS:
+    if plan.is_wide:
+        each = _PRODUCT * _FIT * cells
+    elif configurations > MOST_CONFIGURATIONS:
         each = _FIT * cells
     else:
         each = 1.3e-8 * configurations
