@@ -14,9 +14,10 @@ the count agree rightly, and are not compared.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 
@@ -94,9 +95,13 @@ def _is_known(law: Likelihood) -> bool:
 
 def refuse_copies(measurements: Sequence[Told]) -> None:
     """Raise a `ModelError` if a measurement repeats another, or sums of another."""
-    pairs = [pair for pair in combinations(measurements, 2) if _is_comparable(*pair)]
-    for one, other in pairs:
-        chance = _log_chance_of_copy(one, other) + np.log(len(pairs))
+    most_pairs = max(1, math.comb(len(measurements), 2))
+    for first, second in sorted(set(_suspects(measurements))):
+        one = measurements[first]
+        other = measurements[second]
+        if not _is_comparable(one, other):
+            continue
+        chance = _log_chance_of_copy(one, other) + np.log(most_pairs)
         require(
             chance >= np.log(_COINCIDENCE),
             "measurements",
@@ -105,6 +110,33 @@ def refuse_copies(measurements: Sequence[Told]) -> None:
             "give these numbers once; noise does not repeat itself, and copies would be taken for further evidence",
             error=ModelError,
         )
+
+
+def _suspects(measurements: Sequence[Told]) -> Iterator[tuple[int, int]]:
+    """Yield the positions of pairs that may repeat each other: a sum of a shared variable is the same.
+
+    Tables whose sums over some variables agree have equal sums for each state of each shared variable, the first one
+    included, so that sorting finds them without a comparison of all pairs.
+    """
+    largest = max(
+        (np.abs(one.values).max(initial=1.0) * one.values.size for one in measurements), default=1.0
+    )
+    slack = _ROUNDING * float(largest)
+    sums: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)
+    for position, one in enumerate(measurements):
+        if one.scope is None:
+            sums[one.query.scopes].append((0.0, position))
+            continue
+        sums[(one.scope,)].append((0.0, position))  # queries of the same variables
+        for variable in one.scope:
+            sums[variable].append((float(one.summed((variable,))[0]), position))
+    for found in sums.values():
+        found.sort()
+        for start, (value, position) in enumerate(found):
+            for near, other in found[start + 1 :]:
+                if near - value > slack:
+                    break
+                yield min(position, other), max(position, other)
 
 
 def _repetition(one: Told, other: Told) -> str:
