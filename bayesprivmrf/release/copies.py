@@ -122,12 +122,14 @@ def _suspects(measurements: Sequence[Told]) -> Iterator[tuple[int, int]]:
         (np.abs(one.values).max(initial=1.0) * one.values.size for one in measurements), default=1.0
     )
     slack = _ROUNDING * float(largest)
+    has_queries = any(one.scope is None for one in measurements)
     sums: dict[Hashable, list[tuple[float, int]]] = defaultdict(list)
     for position, one in enumerate(measurements):
         if one.scope is None:
             sums[one.query.scopes].append((0.0, position))
             continue
-        sums[(one.scope,)].append((0.0, position))  # queries of the same variables
+        if has_queries:  # of the same variables, perhaps
+            sums[(one.scope,)].append((0.0, position))
         for variable in one.scope:
             sums[variable].append((float(one.summed((variable,))[0]), position))
     for found in sums.values():
