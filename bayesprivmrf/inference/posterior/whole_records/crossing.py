@@ -66,6 +66,7 @@ class SumGraph(NamedTuple):
         )
 
 
+# A graph without edges, whose walks are empty
 NO_GRAPH = SumGraph(
     arc_nodes=np.zeros((0, 2), np.int64),
     arc_cells=np.zeros(0, np.int64),
