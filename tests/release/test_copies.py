@@ -1,5 +1,7 @@
 """Noisy numbers that are given twice are refused, and numbers that agree rightly are not."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import NaiveMLE
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace, Laplace, NoNoise, Within
-from bayesprivmrf.queries import coarsened
+from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 CHAIN = declare({"a": [0, 1, 2], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
@@ -63,6 +65,31 @@ def test_tables_that_were_made_from_one_noisy_table_are_refused():
         from_tables(network, parts, noise=NOISE.summed(4))
     moved = [parts[0], (("c", "b"), parts[1][1] + NOISE.draw((4, 4), np.random.default_rng(3)))]
     assert from_tables(network, moved, noise=NOISE.summed(4))
+
+
+def test_a_repeated_sum_among_many_tables_is_found():
+    names = [f"v{i}" for i in range(9)]
+    pairs = list(itertools.combinations(names, 2))
+    network = declare({name: [0, 1, 2] for name in names}, pairs)
+    rng = np.random.default_rng(7)
+    tables = {pair: 100 + NOISE.draw((3, 3), rng) for pair in pairs}
+    for one in pairs:  # all first sums of v8 agree, and say nothing: the others differ
+        if one[1] == "v8":
+            tables[one][0, 0] += 300 - tables[one][:, 0].sum()
+    assert from_tables(network, tables, noise=NOISE)
+    repeated = tables[("v2", "v8")]
+    repeated[0] += tables[("v5", "v8")].sum(axis=0) - repeated.sum(axis=0)
+    with pytest.raises(ModelError, match=r"equal sums .* over all variables but 'v8'"):
+        from_tables(network, tables, noise=NOISE)
+
+
+def test_a_table_beside_a_query_of_its_cells_is_a_copy():
+    cells = coarsened("a", a={0: [0], 1: [1], 2: [2]})
+    numbers = FIRST.sum(axis=1)
+    given = [Measurement(cells, numbers, NOISE), Measurement(table("a"), numbers, NOISE)]
+    for order in (given, given[::-1]):
+        with pytest.raises(ModelError, match="give these numbers once"):
+            NoisyStatistics.from_measurements(CHAIN, order)
 
 
 def test_a_few_whole_sums_may_agree_by_chance():
