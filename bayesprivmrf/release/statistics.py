@@ -24,6 +24,7 @@ from bayesprivmrf.release.base import RELEASE_KINDS, Doubt, Provenance, Released
 from bayesprivmrf.release.codec import Fields, PersonRows
 from bayesprivmrf.release.copies import refuse_copies, told_by
 from bayesprivmrf.release.file import FACTS_VERSION, INTERACTIONS_VERSION, TIED_VERSION
+from bayesprivmrf.release.impossible import refuse_impossible
 from bayesprivmrf.release.measurement import (
     MEASUREMENTS,
     MEASUREMENTS_VERSION,
@@ -210,7 +211,8 @@ class NoisyStatistics(Released):
         ------
         ModelError
             The tables or the noise do not fit the model; or the tables are proportions; or noisy numbers are given
-            twice, such as a table and its own margin (`bayesprivmrf.release.copies`).
+            twice, such as a table and its own margin (`bayesprivmrf.release.copies`); or cells declared impossible
+            have numbers that are farther from 0 than their noise explains.
 
         Warns
         -----
@@ -275,7 +277,8 @@ class NoisyStatistics(Released):
         ------
         ModelError
             A query does not fit the model, or a measurement of a release would count other states than it did there;
-            or noisy numbers are given twice (`bayesprivmrf.release.copies`).
+            or noisy numbers are given twice (`bayesprivmrf.release.copies`), or count no possible record and are
+            farther from 0 than their noise explains.
         ModelTooLargeError
             The table of a query's variables has more than 10^8 cells.
 
@@ -310,6 +313,7 @@ class NoisyStatistics(Released):
             total=total,
         )
         refuse_copies(told_by(release.bound, release.measurements))
+        refuse_impossible([each.aligned(model) for each in given], release._is_informative)
         return release
 
     def replicate(self, solution: Any, *, rng: int | np.random.Generator) -> NoisyStatistics:
@@ -420,9 +424,13 @@ class NoisyStatistics(Released):
     @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
         bound = None if self.has_tables else self.bound
-        return total_estimates(
-            self.measurements, bound, informative_numbers(self.specification, bound)
-        )
+        return total_estimates(self.measurements, bound, self._is_informative)
+
+    @cached_property
+    def _is_informative(self) -> np.ndarray:
+        """Mask of the numbers that count some possible cell, shape (numbers,)."""
+        bound = None if self.has_tables else self.bound
+        return informative_numbers(self.specification, bound)
 
     def cell_variances(self) -> np.ndarray:
         """Return the noise variance of every number, in records squared, shape (numbers,).

@@ -36,7 +36,7 @@ QUERIES = {
     "table": q.table(0, "a"),
     "coarsened": q.coarsened(0, "a", groups={0: {("odd", True): [5, 7], 6.5: [6]}}),
     "weighted": q.weighted(
-        "d/e", matrix=[[1, 0, -3], [0, 0, 0], [2, 2, 2]], labels=["x", "y", "z"]
+        "d/e", matrix=[[1, 0, -3], [0, 1, 0], [2, 2, 2]], labels=["x", "y", "z"]
     ),
     "parities": q.parities(2),
     "parities without the empty one": q.parities(1, with_empty=False),

@@ -32,8 +32,8 @@ residual is a contrast of noise like the others; the p-value is the smallest one
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import combinations
@@ -41,10 +41,10 @@ from typing import Any, TypedDict
 
 import numpy as np
 from scipy.linalg import LinAlgError
-from scipy.special import chdtrc
 
 from bayesprivmrf.errors import ConsistencyWarning, warn_caller
 from bayesprivmrf.escapes import printable
+from bayesprivmrf.inference.criticism.impossible_numbers import impossible_contradictions
 from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
 from bayesprivmrf.inference.criticism.noise_misfit import (
     contradicted,
@@ -59,6 +59,7 @@ from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise.likelihood import Likelihood
+from bayesprivmrf.noise.tails import LOOKED_AT, combined, log_tails
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_MARGIN_TAIL = 1e-5
@@ -66,8 +67,6 @@ SMALLEST_MARGIN_TAIL = 1e-5
 _MOST_RESIDUALS = 400
 # Standard deviations, of a chi-squared variable, above its mean from which shared margins are judged all together
 _SUSPECT = 1.0
-# Standard deviations from which a contrast is judged
-_LOOKED_AT = 2.0
 # Variance of a table without noise, as a share of the smallest other one, so that it dominates the mean
 _SURE = 1e-6
 # Contrast, as a share of the numbers whose difference it is, below which it is their rounding error
@@ -76,8 +75,6 @@ _ROUNDING = 1e-13
 _DETERMINED = 1e-4
 # Weight of a draw of noise in a contrast below which it is a rounding error of 0
 _NOTHING = 1e-12
-# Rates at which Chernoff's bound is taken, over the standard deviation of the contrast; any rate gives a bound
-_RATES = np.geomspace(0.3, 80.0, 80)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -138,10 +135,10 @@ class SharedMargin:
         for place in judged:
             own = contrasts[place]
             deviation = deviations[place]
-            if (np.abs(own) > _LOOKED_AT * deviation).any():
+            if (np.abs(own) > LOOKED_AT * deviation).any():
                 weights = (np.arange(tables) == place)[:, np.newaxis] - share
-                tails = _log_tails(own, deviation, self.laws, weights, cells)
-                smallest = np.minimum(smallest, _combined(tails))
+                tails = log_tails(own, deviation, self.laws, weights, cells)
+                smallest = np.minimum(smallest, combined(tails))
         return np.minimum(1.0, len(judged) * smallest)
 
     def strain(self) -> tuple[float, int]:
@@ -296,54 +293,10 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     if not told.size:
         return []
     parts = np.where(np.abs(weights) > _NOTHING, weights / deviations, 0.0)[told].T
-    tails = _log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
+    tails = log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
     worst = int(seen[told[int(np.argmin(tails))]])
     query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
     return [(f"the answers to {query.query!r}", min(1.0, told.size * float(np.exp(tails.min()))))]
-
-
-def _log_tails(
-    contrasts: FloatArray,
-    deviation: FloatArray,
-    laws: Sequence[Likelihood],
-    weights: FloatArray,
-    counts: FloatArray,
-) -> FloatArray:
-    """Return logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
-
-    The contrast in a cell has a standard deviation, and adds up weighted numbers of draws of some distributions:
-    weights and numbers have the shape (laws, cells).
-    """
-    result = np.zeros(contrasts.shape)
-    far = np.abs(contrasts) > _LOOKED_AT * deviation
-    for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
-        own = np.abs(contrasts[..., place][far[..., place]])
-        rates = _RATES / deviation[place]  # t in the module's formula
-        # identical tables are counted together
-        parts = Counter(
-            zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True)
-        )
-        moments = [
-            tables * count * law.log_moment(weight * rates)
-            for (law, weight, count), tables in parts.items()
-            if count * weight
-        ]
-        chernoff = np.log(2) + (np.sum(moments, axis=0) - own[..., np.newaxis] * rates).min(axis=-1)
-        chebyshev = 2 * np.log(deviation[place] / own)
-        result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
-    return result
-
-
-def _combined(log_tails: FloatArray) -> FloatArray:
-    """Combine independent p-values, given by their logs, over the last axis; the result may exceed 1."""
-    count = log_tails.shape[-1]
-    if count == 0:
-        return np.ones(log_tails.shape[:-1])
-    together = chdtrc(2 * count, -2 * log_tails.sum(axis=-1))
-    smallest = count * np.exp(log_tails.min(axis=-1))
-    if count > 1:
-        return 2 * np.minimum(together, smallest)
-    return np.exp(log_tails[..., 0])
 
 
 class JudgedFields(TypedDict):
@@ -383,7 +336,8 @@ def verdict(
     estimator
         The estimator: a frozen dataclass of its settings, with `inference`, the marginals that it used.
     stats
-        Numbers of the search. Those of `totals` and of the tests follow. ``margin_tail`` is the p-value of the worst
+        Numbers of the search. Those of `totals` and of the tests follow. ``impossible_tail`` is the p-value of the
+        numbers that count no possible record (`impossible_numbers`). ``margin_tail`` is the p-value of the worst
         disagreement among numbers that were measured more than once. ``noise_tail`` is that of the stated noise
         (`stated_noise`). ``misfit`` is the distance of the model's misfit above its mean, in standard deviations, and
         ``misfit_tail`` its p-value, which is an upper bound for free potentials. ``order_tail`` is the p-value of
@@ -511,7 +465,10 @@ def contradictions(
     marginals
         The estimate's marginals, shape (model size,), if they are not those of the potentials.
     """
-    stats: dict[str, float] = {}
+    problems, of_impossible = impossible_contradictions(evidence)
+    if problems:
+        return tuple(map(printable, problems)), of_impossible
+    stats = dict(of_impossible)
     margins = shared_margins(evidence)
     if (found := _of_margins(evidence, margins)) is not None:
         stats["margin_tail"], problem = found
