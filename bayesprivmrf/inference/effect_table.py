@@ -183,7 +183,7 @@ class EffectTable:
         estimates, lower, upper = (np.where(is_undefined, np.nan, each) for each in limits[:3])
         undefined = Mark(RowStatus.NOT_TRUSTED, _ZEROS, is_undefined)
         marks = (*limits.marks, undefined, *self.marks(evidence))
-        return Limits(estimates, lower, upper, marks)
+        return Limits(estimates, lower, upper, marks, limits.status)
 
 
 def _from_first(tables: dict[tuple[int, ...], FloatArray], subset: Sequence[int]) -> FloatArray:

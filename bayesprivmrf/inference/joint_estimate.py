@@ -50,6 +50,7 @@ from bayesprivmrf.inference.interval_frame import (
     with_level,
 )
 from bayesprivmrf.inference.limits import Ends, Limits, limits_of_draws
+from bayesprivmrf.inference.row_mixing import Ending
 from bayesprivmrf.model.domain import Condition, Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 
@@ -132,10 +133,13 @@ class DrawnTables:
         Shape (chain, draw, K_v for each variable).
     log_prior
         Log density of each part of the prior at these draws, shape (chain, draw) each.
+    ending
+        How rows ended, given the draws from which they were computed, shape (chain, draw, rows).
     """
 
     draws: FloatArray
     log_prior: Mapping[str, FloatArray]
+    ending: Callable[[FloatArray], Ending]
 
     def limits(self, function: TableFunction, prob: float, *, is_simultaneous: bool) -> Limits:
         """Return limits from quantiles of the draws; estimates are medians on scales of logarithms, else means."""
@@ -162,7 +166,9 @@ class DrawnTables:
             lower, upper = limits_of_draws(drawn, prob, ends)
         is_decided = prior_influence(flat, [part.ravel() for part in self.log_prior.values()])
         decides = Mark(RowStatus.PRIOR, "the prior decides", is_decided > _LARGEST_SENSITIVITY)
-        return _limits(function, (middle, lower, upper), is_defined, [decides])
+        ending = self.ending(drawn)
+        found = _limits(function, (middle, lower, upper), is_defined, [decides, *ending.marks])
+        return found._replace(status=ending.status)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -298,7 +304,7 @@ class JointEstimate:
             limits.lower,
             limits.upper,
             index,
-            status=self.status,
+            status=limits.status or self.status,
             marks=[*limits.marks, *self.marks, *marks],
             is_simulated=self.is_simulated,
         )
@@ -326,6 +332,10 @@ class _Draws(Protocol):
         """Return the log density of each part of the prior at `kept` draws of each chain."""
         ...
 
+    def ending(self, drawn: FloatArray) -> Ending:
+        """Return how rows ended, by the draws from which they were computed."""
+        ...
+
 
 @runtime_checkable
 class HasDraws(Protocol):
@@ -338,7 +348,9 @@ def drawn_estimate(result: HasDraws, asked: Asked) -> JointEstimate:
     """Return the joint table that was asked for from the draws of a result."""
     draws = result._draws
     tables = draws.joint(asked.variables, asked.given)
-    uncertainty = DrawnTables(draws=tables, log_prior=draws.log_prior(tables.shape[1]))
+    uncertainty = DrawnTables(
+        draws=tables, log_prior=draws.log_prior(tables.shape[1]), ending=draws.ending
+    )
     return joint_estimate(asked, draws.evidence, uncertainty, draws.status)
 
 

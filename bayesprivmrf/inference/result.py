@@ -276,7 +276,9 @@ class Result(Card):
             evidence = draws.evidence
             table = EffectTable.of(evidence.family.effects.full, self.specification, coding)
             beta = np.nan_to_num(draws.finished.effects)
-            drawn = DrawnTables(draws=beta, log_prior=draws.log_prior(beta.shape[1]))
+            drawn = DrawnTables(
+                draws=beta, log_prior=draws.log_prior(beta.shape[1]), ending=draws.ending
+            )
             limits = table.limits_of_draws(drawn, evidence, prob)
         else:
             table, limits = self._effect_limits(prob, coding)

@@ -282,7 +282,12 @@ class LatentCounts(NamedSettings):
             status=diagnosis.status,
             stats=stats,
             _formulation=engine,
-            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
+            _draws=Draws(
+                evidence=evidence,
+                finished=finished,
+                status=diagnosis.status,
+                energy=diagnosis.numbers["bfmi"],
+            ),
             _source=source,
         )
 

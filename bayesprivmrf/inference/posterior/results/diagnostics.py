@@ -20,10 +20,10 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning, warn_caller
 from bayesprivmrf.inference.allowed_counts import rules_determine
+from bayesprivmrf.inference.convergence import convergence_of
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.posterior.formulation import ChainMixing, Finished, Sampled, Sampler
-from bayesprivmrf.inference.posterior.results.convergence import convergence_of
 from bayesprivmrf.model.tables import FloatArray
 
 # Largest R-hat of chains that have mixed: the limit of Vehtari et al. (2021)

@@ -52,6 +52,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence, family_of
 from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
+from bayesprivmrf.inference.row_mixing import Ending, ending_of
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.joint import (
@@ -88,11 +90,14 @@ class Draws:
         The draws.
     status
         Status of the fit; solutions of single draws have the same status.
+    energy
+        E-BFMI of the sampling; NaN for samplers without an energy.
     """
 
     evidence: Evidence
     finished: Finished
     status: Status = Status.CONVERGED
+    energy: float = np.nan
 
     @property
     def model(self) -> ModelSpecification:
@@ -203,6 +208,12 @@ class Draws:
             status=self.status,
             is_simulated=self.evidence.is_simulated,
         )
+
+    def ending(self, drawn: FloatArray) -> Ending:
+        """Return how rows ended, by the draws from which they were computed, shape (chain, draw, ...)."""
+        if self.energy < SMALLEST_BFMI:  # R-hat does not see tails that no chain explores
+            return Ending(self.status)
+        return ending_of(self.status, drawn)
 
     def thinned(self, most: int) -> np.ndarray:
         """Return evenly spaced indices of draws, the same in every chain, about `most` in all chains together."""

@@ -175,7 +175,6 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     asked = replace(estimator, formulation=fields.text("formulation"))
     finished = _finished(tree, evidence, numbers)
     status = Status(fields.text("status"))
-    draws = Draws(evidence=evidence, finished=finished, status=status)
     stats = {
         name: tuple(value) if isinstance(value, list) and name != "problems" else value
         for name, value in fields.mapping("stats").items()
@@ -183,6 +182,13 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     if is_smoothed:
         old = "these draws have the smoothed likelihood of an earlier version, and `pymc_model` has the exact one"
         stats["problems"] = [*stats["problems"], old]
+    energy = fields.mapping("stats").get("bfmi")
+    draws = Draws(
+        evidence=evidence,
+        finished=finished,
+        status=status,
+        energy=np.nan if energy is None else float(energy),
+    )
     del tree[GROUP]
     chains, each = draws.shape
     return Posterior(

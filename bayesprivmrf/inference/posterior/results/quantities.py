@@ -257,8 +257,9 @@ def limits_of(draws: Draws, asked: Asked) -> Limits:
     limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
     if not is_of_records:
         limits = _moved_to_ends(draws, asked, limits)
-    marks = (prior_mark(draws, drawn), *asked_marks(evidence, asked))
-    return limits._replace(marks=marks, status=draws.status)
+    ending = draws.ending(drawn)
+    marks = (prior_mark(draws, drawn), *ending.marks, *asked_marks(evidence, asked))
+    return limits._replace(marks=marks, status=ending.status)
 
 
 def _moved_to_ends(draws: Draws, asked: Asked, limits: Limits) -> Limits:
@@ -303,8 +304,9 @@ def _limits_of_shares(draws: Draws, asked: Asked, drawn: FloatArray) -> Limits:
     few = Mark(status, f"in {100 * absent:.2g} % of draws no record has {asked.given_states}")
     # the mean stands where a draw has no share, because it says nothing about the prior's influence
     filled = np.where(has_records[..., np.newaxis], shares, limits.estimates)
-    every = (few, prior_mark(draws, filled), *marks)
-    return limits._replace(marks=every, status=draws.status)
+    ending = draws.ending(filled)
+    every = (few, prior_mark(draws, filled), *ending.marks, *marks)
+    return limits._replace(marks=every, status=ending.status)
 
 
 def _answers_apart(draws: Draws, asked: Asked) -> FloatArray:
@@ -380,13 +382,14 @@ def quantity_of(
     limits = interval_of_draws(drawn.values, prob, ends)
     if exclusion is not None:
         limits = exclusion.moved(limits)
+    ending = draws.ending(drawn.values)
     frame = interval_frame(
         limits.estimates,
         limits.lower,
         limits.upper,
         index,
-        status=draws.status,
-        marks=[prior_mark(draws, drawn.values), *marks],
+        status=ending.status,
+        marks=[prior_mark(draws, drawn.values), *ending.marks, *marks],
         is_simulated=draws.evidence.is_simulated,
     )
     frame = with_level(frame, prob)
@@ -409,7 +412,9 @@ def chain_limits(draws: Draws, asked: ChainFunction, prob: float) -> Limits:
     drawn = asked.function(parts)
     center = parts.mean(axis=(0, 1))
     lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
-    return Limits(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
+    ending = draws.ending(drawn)
+    marks = (prior_mark(draws, drawn), *ending.marks)
+    return Limits(asked.function(center), lower, upper, marks, ending.status)
 
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
