@@ -36,6 +36,8 @@ Tables = dict[tuple[str, ...], np.ndarray]
 SIZE = 0.001
 # share of unmarked rows below which a trusted fit counts as silent
 SILENT = 0.8
+# simulated right releases of that test
+RIGHT = 20_000
 # deviations from the truth up to which an estimate is right, in every cell
 FAR = 4.0
 # beginning of the problem of releases that are all noise, which is no accusation
@@ -339,13 +341,36 @@ def right(seed: int, number: int) -> dict[tuple[str, str], Tally]:
     return found
 
 
+def power_of_contrasts(case: Case, seed: int) -> tuple[float, float]:
+    """Return the size of the chi-squared test at its nominal size, and its power at the true size `SIZE`."""
+    model = MODELS[case.model]
+
+    def tails(law: object, repeats: int, rng: np.random.Generator) -> np.ndarray:
+        found = []
+        for _ in range(repeats):
+            counts = model.margins(case.records * model.joint(rng))
+            noisy = {clique: table + law.draw(table.shape, rng) for clique, table in counts.items()}
+            found.append(contrasts(noisy, case))
+        return np.array(found)
+
+    right_tails = tails(case.noise, RIGHT, np.random.default_rng([seed, 2]))
+    wrong_tails = tails(case.drawn, RIGHT // 5, np.random.default_rng([seed, 3]))
+    critical = np.quantile(right_tails, SIZE)
+    return float((right_tails < SIZE).mean()), float((wrong_tails < critical).mean())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="releases of each wrong case")
     parser.add_argument("--right", type=int, default=400, help="releases with nothing wrong")
     parser.add_argument("--cases", nargs="*", default=[*WRONG])
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--power", help="case whose chi-squared test is simulated, alone")
     given = parser.parse_args()
+    if given.power:
+        size, power = power_of_contrasts(WRONG[given.power], given.seed)
+        print(f"size of the chi-squared test {size:.4f}, power at a size of {SIZE} {power:.3f}")
+        return
     writer = csv.writer(sys.stdout)
     head = ["case", "model", "estimator", "releases", "accused", "falsely"]
     head += ["silent", "held", "chi_square"]
