@@ -224,7 +224,7 @@ def template(kind, records, noise):
         sizes=tuple(map(len, rows)),
         scopes=tuple(map(frozenset, kind.scopes)) * (len(rows) // len(kind.scopes)),
         possible=np.ones(cells.size, bool),
-        records=records,
+        total=records,
         is_simulated=True,
     )
 
@@ -238,12 +238,12 @@ def log_linear_statistics(null, noisy, rng, is_refitted):
     if isinstance(null, ChainNull):
         drawn = np.concatenate(
             [
-                StepsChain.of(one.reshape(null.measured.shape), measured.records).drawn(1, rng)
+                StepsChain.of(one.reshape(null.measured.shape), measured.total).drawn(1, rng)
                 for one in shares
             ]
         )
     else:
-        drawn = rng.multinomial(measured.records, shares)
+        drawn = rng.multinomial(measured.total, shares)
     again = measured.perturbed(drawn.astype(float), rng)
     own = theta
     if is_refitted:
@@ -254,7 +254,7 @@ def log_linear_statistics(null, noisy, rng, is_refitted):
 def statistics(kind, measured, spread, replications, rng, is_refitted):
     """Statistics of releases, of a replicate of each, of each as if it were exact, and of exact counts."""
     exact = replace(measured, noise=(NoNoise(),) * len(measured.noise))
-    counts = np.array([kind.counts(measured.records, spread, rng) for _ in range(replications)])
+    counts = np.array([kind.counts(measured.total, spread, rng) for _ in range(replications)])
     counts = counts.astype(float)
     noisy = measured.perturbed(counts, rng)
     naive = np.maximum(noisy, 0.0)

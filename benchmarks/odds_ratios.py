@@ -1,4 +1,4 @@
-"""Coverage of 90 % intervals of odds ratios and standardized risk differences, from the noise-aware mode.
+"""Coverage of 90 % intervals of odds ratios and standardized risk differences, from the mode or the posterior.
 
 Truths are drawn afresh in each replication: tables of two, three or four variables whose conditional log odds ratios
 are normal with a standard deviation of 0.7, which is not the prior of the fit. One table of all variables is
@@ -8,7 +8,12 @@ jointly" are of simultaneous limits: an interval counts all odds ratios of one f
 median ratio of the widths to those of the usual interval of the exact counts goes to standard error, and so does
 the coverage by the smallest fitted count of the four cells behind an odds ratio.
 
+`--posterior` fits by `LatentCounts` instead of `NoiseAwareMAP`. `--out` keeps a row for each setting and status, with
+the ratio of widths. Settings that it has are left out, so that a run goes on where it was stopped.
+
     OMP_NUM_THREADS=1 uv run python benchmarks/odds_ratios.py --replications 100 --seed 1
+    OMP_NUM_THREADS=1 uv run python benchmarks/odds_ratios.py --replications 100 --seed 23 --posterior --ways 2 \
+        --out posterior.csv
 """
 
 import os
@@ -19,6 +24,7 @@ import argparse
 import sys
 import warnings
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -34,6 +40,7 @@ RECORDS = (500, 5_000, 100_000)
 EPSILONS = (0.1, 1.0, 10.0)
 SPREAD = 0.7  # of conditional log odds ratios
 PROB = 0.9
+SETTING = ["ways", "records", "epsilon"]
 
 
 def truth(rng, shape):
@@ -86,8 +93,16 @@ def usual_widths(counts):
     return 2 * norm.ppf(0.5 + PROB / 2) * np.sqrt(variance)
 
 
-def replication(rng, ways, records, epsilon):
-    """Rows of one simulated release."""
+def fitted_by(method, release, rng):
+    """Fit of a release by the mode or the posterior."""
+    if method == "mode":
+        return bpm.NoiseAwareMAP().fit(release)
+    return bpm.LatentCounts().fit(release, rng=rng, progress_bar=False, cores=1)
+
+
+def replication(rng, setting, method):
+    """Rows of one simulated release of a setting: ways, records, epsilon."""
+    ways, records, epsilon = setting
     shape = SHAPES[ways]
     names = [f"v{axis}" for axis in range(ways)]
     network = bpm.declare(
@@ -100,7 +115,7 @@ def replication(rng, ways, records, epsilon):
     release = NoisyStatistics.from_tables(
         network, {tuple(names): noisy}, noise=noise, total=records
     )
-    solution = bpm.NoiseAwareMAP().fit(release)
+    solution = fitted_by(method, release, rng)
     others = names[1:-1] or None
     asked = {"kind": "reference", "given": others, "prob": PROB}
     ratios = analysis.odds_ratios(solution, names[0], names[-1], **asked)
@@ -134,37 +149,72 @@ def replication(rng, ways, records, epsilon):
     return pd.concat(rows)
 
 
+def summary(every, by):
+    """Coverage and widths of intervals, by setting and status; one interval of a fit for joint limits."""
+    every = every.assign(holds=every["truth"].between(every["lower"], every["upper"]))
+    every["over the usual"] = every["width"] / every["usual"]
+    is_joint = every["quantity"] == "odds ratios jointly"
+    fits = every[is_joint].groupby(["quantity", *SETTING, "fit"])
+    joint = fits.agg(holds=("holds", "all"), width=("width", "median")).reset_index()
+    every = pd.concat([every[~is_joint], joint.assign(status="any")], ignore_index=True)
+    found = every.groupby(["quantity", *by, "status"]).agg(
+        intervals=("holds", "size"),
+        coverage=("holds", "mean"),
+        width=("width", "median"),
+        ratio=("over the usual", "median"),
+    )
+    return found.rename(columns={"ratio": "over the usual"}).round(4).reset_index()
+
+
+def written(arguments):
+    """Intervals of all settings, each of which is added to the files that the arguments name when it is done."""
+    parts = []
+    done = set()
+    if arguments.out and arguments.out.exists():
+        stored = pd.read_csv(arguments.out)
+        done = set(stored[SETTING].itertuples(index=False, name=None))
+    for setting in product(arguments.ways, arguments.records, arguments.epsilons):
+        if setting in done:
+            continue
+        ways, records, epsilon = setting
+        seed = [arguments.seed, ways, records, int(10 * epsilon)]
+        method = "posterior" if arguments.posterior else "mode"
+        rows = [
+            replication(np.random.default_rng([*seed, index]), setting, method).assign(fit=index)
+            for index in range(arguments.replications)
+        ]
+        own = pd.concat(rows).assign(**dict(zip(SETTING, setting, strict=True)))
+        parts.append(own)
+        if arguments.raw:  # what is done is kept, if the run is stopped
+            pd.concat(parts, ignore_index=True).to_csv(arguments.raw, index=False)
+        if arguments.out:
+            is_new = not arguments.out.exists()
+            summary(own, SETTING).to_csv(arguments.out, mode="a", header=is_new, index=False)
+    if not parts:
+        sys.exit(f"{arguments.out} has all settings already")
+    return pd.concat(parts, ignore_index=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--replications", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--posterior", action="store_true", help="fit by LatentCounts")
+    parser.add_argument("--ways", type=int, nargs="*", default=list(SHAPES))
+    parser.add_argument("--records", type=int, nargs="*", default=RECORDS)
+    parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--raw", help="a CSV file for every interval")
+    parser.add_argument("--out", type=Path, help="a CSV file for a row of each setting and status")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    parts = []
-    for ways, records, epsilon in product(SHAPES, RECORDS, EPSILONS):
-        for index in range(arguments.replications):
-            seed = [arguments.seed, ways, records, int(10 * epsilon), index]
-            rows = replication(np.random.default_rng(seed), ways, records, epsilon)
-            parts.append(rows.assign(ways=ways, records=records, epsilon=epsilon, fit=index))
-        if arguments.raw:  # what is done is kept, if the run is stopped
-            pd.concat(parts, ignore_index=True).to_csv(arguments.raw, index=False)
-    every = pd.concat(parts, ignore_index=True)
-    every["holds"] = (every["lower"] <= every["truth"]) & (every["truth"] <= every["upper"])
-    is_joint = every["quantity"] == "odds ratios jointly"
-    fits = every[is_joint].groupby(["quantity", "ways", "records", "epsilon", "fit"])
-    joint = fits.agg(holds=("holds", "all"), width=("width", "median")).reset_index()
-    every = pd.concat([every[~is_joint], joint.assign(status="any")], ignore_index=True)
-    by = ["quantity", "records", "epsilon", "status"]
-    summary = every.groupby(by).agg(
-        intervals=("holds", "size"), coverage=("holds", "mean"), width=("width", "median")
-    )
-    print(summary.reset_index().round(4).to_csv(index=False), end="")
+    every = written(arguments)
+    shown = summary(every, ["records", "epsilon"]).drop(columns="over the usual")
+    print(shown.to_csv(index=False), end="")
     ratios = every[every["quantity"] == "odds ratio"]
     for epsilon, own in ratios.groupby("epsilon"):
-        wider = (own["width"] / own["usual"]).median()
+        wider = np.median(own["width"] / own["usual"])
         print(f"# epsilon {epsilon}: median width over the usual one {wider:.3f}", file=sys.stderr)
     by_size(ratios)
 
@@ -172,6 +222,7 @@ def main() -> None:
 def by_size(ratios) -> None:
     """Print the coverage by the smallest fitted count of four cells, in units of its standard deviation."""
     shown = ratios[ratios["status"] != "prior"]
+    shown = shown.assign(holds=shown["truth"].between(shown["lower"], shown["upper"]))
     spread = np.sqrt(shown["fitted"] + shown["noise"] ** 2)
     bins = pd.cut(shown["fitted"] / spread, [0, 0.5, 1, 1.5, 2, 3, 5, np.inf])
     found = shown.groupby(bins, observed=True)["holds"].agg(["size", "mean"])

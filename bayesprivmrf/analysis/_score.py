@@ -19,6 +19,11 @@ show, in units of sampling and noise together. To first order it is the likeliho
 depend on how θ is estimated. The likelihood ratio itself would need the sum over all tables n. Disagreement among
 tables that measure the same cells is no evidence against the null hypothesis; :math:`P_1` takes it out.
 
+**Fewer numbers.** Many tables of the same cells give far more numbers than cells. Let the QR decomposition
+:math:`\operatorname{diag}(v)^{-1/2} A = U R` have rank r. Then :math:`z = U' \operatorname{diag}(v)^{-1/2} y` are r
+numbers :math:`R n + e` with noise of variance 1. They are sufficient for n if the noise is normal, and Q is the same
+with them, because what is left of y only disagrees among tables.
+
 **Replicates** are compared with the estimate of the release, from which they are drawn. An estimate for each of them
 gives the same sizes to within their errors (``benchmarks/analysis_tests.py --refit``).
 
@@ -56,9 +61,10 @@ _MATTERS = 1e-6
 _LEAST = 1e-3
 # Multiple of the number of records above which no mean count is estimated; arbitrary, reached only by divergence
 _MOST = 10.0
-# Steps of Fisher scoring from the uniform table. Without noise the last one moves means by less than 1e-6 of their
-# errors.
+# Most steps of Fisher scoring from the uniform table; only estimates of empty cells take more than about ten
 _STEPS = 25
+# Change of all coordinates at which scoring ends, nats: far below their errors, of 1e-3 and more
+_LITTLE = 1e-8
 # Largest change of a coordinate in a step, nats, which keeps early steps from overshooting
 _LONGEST = 1.5
 # Ridge of a step, as a share of the mean curvature: it only holds directions without any
@@ -114,15 +120,33 @@ class LogLinearNull:
         return self.measured.variances(self.measured.counts + 1)
 
     @cached_property
-    def _shown(self) -> FloatArray:
-        """Orthonormal basis of the means that the measurements tell apart, shape (numbers, rank)."""
-        left, sizes, _ = np.linalg.svd(self.measured.matrix, full_matrices=False)
-        return left[:, sizes > _RANK * sizes.max(initial=0.0)]
+    def _turn(self) -> FloatArray | None:
+        """Map from the published numbers to z, shape (rank, numbers); None where they are used themselves."""
+        if self._cells is not None:
+            return None
+        weights = 1 / np.sqrt(self._noise)
+        left, sizes, _ = np.linalg.svd(
+            weights[:, np.newaxis] * self.measured.matrix, full_matrices=False
+        )
+        return left[:, sizes > _RANK * sizes.max(initial=0.0)].T * weights
+
+    def _used(self, counts: FloatArray) -> FloatArray:
+        """Return the numbers z of published numbers, shape (..., numbers) to (..., rank)."""
+        if self._turn is None:
+            return counts
+        return counts @ self._turn.T
+
+    @cached_property
+    def _matrix(self) -> FloatArray:
+        """Matrix R of the numbers z, shape (rank, cells)."""
+        if self._turn is None:
+            return self.measured.matrix
+        return self._turn @ self.measured.matrix
 
     @property
     def degrees_of_freedom(self) -> int:
         """Number of directions that the null hypothesis forbids and the measurements show."""
-        return self._shown.shape[1] - self._rank
+        return len(self._matrix) - self._rank
 
     @cached_property
     def _rank(self) -> int:
@@ -146,16 +170,16 @@ class LogLinearNull:
         generic = np.cos(np.arange(1.0, parameters + 1))
         hidden = generic - np.linalg.lstsq(directions, directions @ generic, rcond=_RANK)[0]
         change = self._sampling(means, means[0] * (self.design @ hidden))
-        allowed, forbidden = self._whitened(means, self._shown, directions)
+        (forbidden,) = self._whitened(means, directions)
         left, sizes, _ = np.linalg.svd(forbidden[0], full_matrices=False)
         null = left[:, sizes > _RANK * sizes.max(initial=0.0)]
-        tested = allowed[0] - null @ (null.T @ allowed[0])
+        tested = np.eye(len(null)) - null @ null.T
         largest = np.abs(self._sampling(means, means[0])).max()
         return bool(np.abs(tested.T @ change @ tested).max() <= _MATTERS * largest)
 
     def _sampling(self, means: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return A diag(w) A' for weights of the cells, in units of sampling and noise at some means."""
-        matrix = self.measured.matrix
+        """Return R diag(w) R' for weights of the cells, in units of sampling and noise at some means."""
+        matrix = self._matrix
         (half,) = self._whitened(means, (matrix * weights) @ matrix.T)
         (whole,) = self._whitened(means, half[0].T)
         return whole[0]
@@ -208,7 +232,7 @@ class LogLinearNull:
         if self._cells is not None:
             weights = means[:, self._cells]
             return weights[..., np.newaxis] * self.design[self._cells]
-        return (self.measured.matrix * means[:, np.newaxis, :]) @ self.design
+        return (self._matrix * means[:, np.newaxis, :]) @ self.design
 
     @cached_property
     def _cells(self) -> IntArray | None:
@@ -223,19 +247,18 @@ class LogLinearNull:
         return None
 
     def _answers(self, means: FloatArray) -> FloatArray:
-        """Return A m, shape (points, numbers)."""
+        """Return R m, shape (points, rank)."""
         if self._cells is not None:
             return means[:, self._cells]
-        return means @ self.measured.matrix.T
+        return means @ self._matrix.T
 
     def _whitened(self, means: FloatArray, *vectors: FloatArray) -> list[FloatArray]:
-        """Return vectors of shape (..., numbers, k) in units of sampling and noise at some means."""
-        matrix = self.measured.matrix
+        """Return vectors of shape (..., rank, k) in units of sampling and noise at some means."""
         if self._cells is not None:
             deviation = np.sqrt(self._answers(means) + self._noise)[..., np.newaxis]
             return [vector / deviation for vector in vectors]
-        spread = (matrix * means[:, np.newaxis, :]) @ matrix.T
-        spread[:, np.arange(len(matrix)), np.arange(len(matrix))] += self._noise
+        matrix = self._matrix
+        spread = (matrix * means[:, np.newaxis, :]) @ matrix.T + np.eye(len(matrix))
         root = np.linalg.cholesky(spread)
         return [np.linalg.solve(root, vector) for vector in vectors]
 
@@ -246,28 +269,28 @@ class LogLinearNull:
         constant = np.full(len(self.design), level)
         start = np.linalg.lstsq(self.design, constant, rcond=None)[0]
         theta = np.tile(start, (len(counts), 1))
+        used = self._used(counts)
         for _ in range(_STEPS):
             means = self.means(theta)
-            residual = (counts - self._answers(means))[..., np.newaxis]
+            residual = (used - self._answers(means))[..., np.newaxis]
             distance, along = self._whitened(means, residual, self._directions(means))
             gram = np.swapaxes(along, -1, -2) @ along
             ridge = _RIDGE * np.trace(gram, axis1=-2, axis2=-1) / gram.shape[-1] + _RIDGE
             gram = gram + ridge[:, np.newaxis, np.newaxis] * np.eye(gram.shape[-1])
             step = np.linalg.solve(gram, np.swapaxes(along, -1, -2) @ distance)[..., 0]
             theta = theta + np.clip(step, -_LONGEST, _LONGEST)
+            if np.abs(step).max(initial=0.0) < _LITTLE:
+                break
         return theta
 
     def distances(self, counts: FloatArray, theta: FloatArray) -> FloatArray:
         """Return Q of some numbers at estimates of the null hypothesis, one for all or one each."""
         means = self.means(theta)
-        residual = (counts - self._answers(means))[..., np.newaxis]
+        residual = (self._used(counts) - self._answers(means))[..., np.newaxis]
         if len(means) < len(counts):  # one estimate for all: the numbers are its columns
             residual = np.swapaxes(residual, 0, 2)
         distance, forbidden = self._whitened(means, residual, self._directions(means))
         total = np.square(distance).sum(axis=-2)
-        if self._shown.shape[1] < len(self._shown):
-            (allowed,) = self._whitened(means, self._shown)
-            total = _explained(allowed, distance)
         return np.ravel(total - _explained(forbidden, distance))
 
 

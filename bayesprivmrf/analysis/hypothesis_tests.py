@@ -13,8 +13,9 @@ Davison, Hinkley (1997). Bootstrap Methods and their Application, section 4.2. C
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from bayesprivmrf.checks import generator, require, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import RowStatus
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.progress import progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +36,10 @@ type Seed = int | np.random.Generator | None
 
 # Fewest replicates, with which a p-value of 0.05 has a standard error of 0.02
 FEWEST_DRAWS = 99
+# Replicates that are in memory at once: counts of 4,096 cells then take 33 MB
+_BATCH = 1000
+# Text beside the progress bar
+_SHOWN = "Replicates of the release"
 # Expected number of records below which a state counts as empty
 _EMPTY = 0.5
 
@@ -140,7 +146,7 @@ class Null(Protocol):
 
 
 def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
-    """Return the test of a null hypothesis.
+    """Return the test of a null hypothesis. A terminal or notebook shows a progress bar.
 
     Parameters
     ----------
@@ -161,6 +167,19 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
         Nothing was measured that could tell the hypotheses apart, or all records are in one state of a variable.
     """
     draws = whole_number("draws", draws, FEWEST_DRAWS)
+    with progress_bar(_SHOWN) as move:
+        return _tested(null, title, draws, rng, partial(_moved, move, 0, draws))
+
+
+def _moved(move: Callable[[int, int], None], before: int, wanted: int, done: int) -> None:
+    """Move a progress bar to some replicates beyond those of earlier tests."""
+    move(before + done, wanted)
+
+
+def _tested(
+    null: Null, title: str, draws: int, rng: Seed, report: Callable[[int], None]
+) -> TestResult:
+    """Return the test of a null hypothesis, and report the number of replicates as they are done."""
     seed, random = _seeded(rng)
     measured = null.measured
     if null.degrees_of_freedom < 1:
@@ -168,8 +187,12 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
     expected = null.expected
     _require_two_states(measured, expected)
     statistic = null.statistic
-    replicates = measured.perturbed(null.drawn(draws, random).astype(float), random)
-    exceeded = int((null.statistics(replicates) >= statistic).sum())
+    exceeded = 0
+    for done in range(0, draws, _BATCH):
+        batch = min(_BATCH, draws - done)
+        replicates = measured.perturbed(null.drawn(batch, random).astype(float), random)
+        exceeded += int((null.statistics(replicates) >= statistic).sum())
+        report(done + batch)
     p_value = (1 + exceeded) / (1 + draws)
     status, note = _judged(null, expected)
     return TestResult(
@@ -208,7 +231,12 @@ def bootstrapped_apart(
     if not parts:
         raise nothing_measured(whole.measured.variables)
     count = len(parts)
-    each = [bootstrapped(part, title, count * draws, random) for part in parts]
+    more = count * draws
+    each = []
+    with progress_bar(_SHOWN) as move:
+        for place, part in enumerate(parts):
+            report = partial(_moved, move, place * more, count * more)
+            each.append(_tested(part, title, more, random, report))
     first = min(each, key=lambda one: one.p_value)
     order = list(RowStatus)
     status = max((one.status for one in each), key=lambda one: order.index(RowStatus(one)))

@@ -223,12 +223,12 @@ def _require_fit_of(releases: Sequence[Released], solution: Any) -> None:
     require(is_same, "solution", must, seen, remedy, error=ModelError)
     is_marked = any(one.provenance.simulated for one in releases)
     is_alike = is_marked == solution.is_simulated
-    evidence = getattr(solution, "_evidence", None)  # a fit of another package may keep none
-    if evidence is not None:
+    fitted = getattr(solution, "fitted_numbers", None)  # a fit of another package may keep none
+    if fitted is not None:
         numbers = np.concatenate([np.ravel(one.statistics.flat) for one in releases])
         # more numbers than these are of a further release, whose cost the report would leave out
-        is_whole = evidence.published.size <= numbers.size
-        is_alike = is_alike and is_whole and bool(np.isin(evidence.published, numbers).all())
+        is_whole = fitted.size <= numbers.size
+        is_alike = is_alike and is_whole and bool(np.isin(fitted, numbers).all())
     require(is_alike, "solution", must, "a fit of other numbers", remedy, error=ModelError)
 
 

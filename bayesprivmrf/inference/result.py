@@ -319,6 +319,11 @@ class Result(Card):
         )
 
     @property
+    def fitted_numbers(self) -> FloatArray | None:
+        """Released numbers behind the fit, as they were published, shape (numbers,); None if it keeps none."""
+        return None
+
+    @property
     def _source_of_estimate(self) -> str:
         """Name of the method, for a message."""
         return getattr(self, "method", type(self).__name__)

@@ -29,7 +29,7 @@ from bayesprivmrf.model.domain import (
     share_given,
 )
 from bayesprivmrf.model.pgmpy_networks import network_potentials
-from bayesprivmrf.model.tables import parent
+from bayesprivmrf.model.tables import FloatArray, parent
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -98,6 +98,13 @@ class Solution(Result):
     @property
     def _assumed(self) -> tuple[str, ...]:
         return self.of_records
+
+    @property
+    def fitted_numbers(self) -> FloatArray | None:
+        """Released numbers behind the fit, as they were published, shape (numbers,); None if it keeps none."""
+        if self._evidence is None:
+            return None
+        return self._evidence.published.copy()
 
     @property
     def log_partition(self) -> float:

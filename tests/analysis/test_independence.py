@@ -1,5 +1,8 @@
 """The test of independence counts the noise in, and refuses what it cannot judge."""
 
+import re
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +12,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.mechanisms import LaplaceStatistics
-from bayesprivmrf.noise import DiscreteLaplace, NoNoise, RandomRounding, Within
+from bayesprivmrf.noise import DiscreteLaplace, Gaussian, NoNoise, RandomRounding, Within
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
 INDEPENDENT = np.einsum(
@@ -50,9 +53,9 @@ def test_dependence_is_found_and_conditional_independence_is_not():
     assert alone.df == 1
 
 
-def pair_release(table, noise):
+def pair_release(table, noise, total=None):
     network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
-    return bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=noise)
+    return bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=noise, total=total)
 
 
 def test_without_noise_the_statistic_is_that_of_pearson():
@@ -211,3 +214,40 @@ def test_bounds_alone_are_refused():
     release = bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=within, total=20)
     with pytest.raises(ModelError, match="got only bounds"):
         analysis.independence_test(release, "a", "b", draws=99, rng=1)
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    # of another test: a notebook draws otherwise
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_terminal_shows_how_many_replicates_are_done(monkeypatch, terminal, capsys, is_watched):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_watched)
+    release = release_of(INDEPENDENT)
+    analysis.independence_test(release, "smokes", "ill", given=["age"], draws=2500, rng=1)
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    assert ("Replicates of the release" in said and "2500/2500" in said) == is_watched
+    assert is_watched or said == ""
+
+
+def test_many_tables_of_the_same_cells_give_the_statistic_of_their_weighted_mean():
+    network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    precise = DiscreteLaplace(3.0)
+    coarse = DiscreteLaplace(12.0)
+    one = np.array([[320, 180], [210, 290]])
+    other = np.array([[290, 211], [190, 335]])
+    tables = [
+        bpm.NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=noise, total=1000)
+        for table, noise in ((one, precise), (other, coarse))
+    ]
+    both = analysis.independence_test(tables, "a", "b", draws=99, rng=1)
+    weights = np.array([1 / precise.variance, 1 / coarse.variance])
+    mean = (weights[0] * one + weights[1] * other) / weights.sum()
+    pooled = pair_release(mean, Gaussian(1 / np.sqrt(weights.sum())), total=1000)
+    alone = analysis.independence_test(pooled, "a", "b", draws=99, rng=1)
+    assert both.df == alone.df == 1
+    assert both.statistic == pytest.approx(alone.statistic, rel=1e-3)

@@ -175,6 +175,9 @@ def test_a_learned_model_has_its_own_graph(tmp_path):
     learned = SelectMeasure(rho=0.5).release(variables, data, rng=1)
     path = analysis.report(learned, learned.solution, path=tmp_path / "a.html")
     assert "Graph of the learned model" in Page(path.read_text("utf-8")).text
+    again = SelectMeasure(rho=0.5).release(variables, data, rng=2)
+    with pytest.raises(ModelError, match="a fit of other numbers"):
+        analysis.report(again, learned, path=tmp_path / "a.html")
 
 
 def test_what_cannot_be_reported_is_refused(tmp_path, release, solution):

@@ -10,11 +10,9 @@ about a nanosecond on a core of 2026.
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -27,6 +25,7 @@ from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.progress import can_draw
 from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
@@ -247,8 +246,6 @@ class StepProgress:
             TimeElapsedColumn,
         )
 
-        # in a notebook without ipywidgets rich would only warn
-        can_draw = "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
         columns = (
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
@@ -260,7 +257,7 @@ class StepProgress:
             TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
-            disable=not ((is_watched() if is_shown is None else is_shown) and can_draw),
+            disable=not ((is_watched() if is_shown is None else is_shown) and can_draw()),
         )
         self._task = self._bar.add_task("sampling", total=steps)
 

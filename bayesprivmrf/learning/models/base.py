@@ -240,6 +240,13 @@ class LearnedNetwork(Released, Result, LearnedParameters):
         return self.solution.problems
 
     @property
+    def fitted_numbers(self) -> FloatArray | None:
+        """Released numbers behind the fit, as they were published, shape (numbers,); None if it keeps none."""
+        if self.statistics is None:
+            return None
+        return self.statistics.flat.copy()
+
+    @property
     def is_simulated(self) -> bool:
         """True if the noise of the release was seeded, and so protects nobody."""
         return self.provenance.simulated

@@ -13,8 +13,8 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.learning import calibrated
-from bayesprivmrf.learning.progress import progress_bar
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.progress import progress_bar
 
 if TYPE_CHECKING:
     import pandas as pd

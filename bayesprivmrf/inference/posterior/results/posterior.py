@@ -99,6 +99,11 @@ class Posterior(Result):
         return tuple(self.stats.get("problems", ()))
 
     @property
+    def fitted_numbers(self) -> FloatArray:
+        """Released numbers behind the fit, as they were published, shape (numbers,)."""
+        return self._evidence.published.copy()
+
+    @property
     def _assumed(self) -> tuple[str, ...]:
         return self._evidence.of_records
 

@@ -1,9 +1,18 @@
-"""A bar on the terminal that shows how many simulated releases are done."""
+"""A bar on standard error that shows how much of a long calculation is done."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+
+from bayesprivmrf.compiled import is_watched
+
+
+def can_draw() -> bool:
+    """Return False in a notebook without ipywidgets, where rich would warn instead of drawing a bar."""
+    return "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
 
 
 @contextmanager
@@ -26,7 +35,7 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    is_hidden = not (console.is_terminal or console.is_jupyter)
+    is_hidden = not (is_watched() and can_draw())
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("", total=None)
 
