@@ -44,7 +44,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Status
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import minimize_in_box
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.kernels import by_kernel
@@ -155,10 +155,10 @@ def dual_e_step(
     # numbers that say the same leave flat directions, in which the search may stall
     # each search continues from where the last one stopped; three are arbitrary
     for _ in range(3):
-        optimum = minimize(
+        optimum = minimize_in_box(
             objective,
             begin,
-            bounds=(-reach, reach),
+            (-reach, reach),
             gradient_tolerance=tolerance,
             iterations=iterations,
         )

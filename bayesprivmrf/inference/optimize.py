@@ -35,6 +35,8 @@ _LARGEST_POTENTIAL = 1e4
 
 # Steps, and gradients, that are kept outside a box
 UPDATES_KEPT = 40
+# The same within a box, where an iteration costs their square
+_KEPT_IN_BOX = 10
 
 # Largest number of damped Gauss-Newton steps; searches that settle take 5 to 30
 _DAMPED_STEPS = 60
@@ -68,13 +70,12 @@ def minimize(
     objective: Callable[[FloatArray], tuple[float, FloatArray]],
     start: FloatArray,
     *,
-    bounds: tuple[FloatArray, FloatArray] | None = None,
     gradient_tolerance: float,
     iterations: int,
-    memory: int | None = None,
+    memory: int = UPDATES_KEPT,
     is_enough: Callable[[FloatArray, FloatArray], bool] | None = None,
 ) -> Optimum:
-    """Minimise a smooth function of many variables, within a box if one is given.
+    """Minimise a smooth function of many variables.
 
     Parameters
     ----------
@@ -82,23 +83,71 @@ def minimize(
         Value and gradient at a point.
     start
         The starting point, shape (d,).
-    bounds
-        Lowest and highest value of each variable; infinite where there is none.
     gradient_tolerance
-        Converged when no entry of the (projected) gradient exceeds this.
+        Converged when no entry of the gradient exceeds this.
     iterations
         The most iterations.
     memory
-        Gradients that are kept; by default fewer in a box than outside one.
+        Gradients that are kept.
     is_enough
         Whether to end at a point, given it and its gradient, whatever the tolerance says; asked after each iteration.
     """
+    options = _options(gradient_tolerance, iterations, memory)
+    result = _searched(objective, start, options, is_enough=is_enough)
+    return _optimum(result, np.asarray(result.jac), gradient_tolerance)
+
+
+def minimize_in_box(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    bounds: tuple[FloatArray, FloatArray],
+    *,
+    gradient_tolerance: float,
+    iterations: int,
+) -> Optimum:
+    """Minimise a smooth function of many variables within a box.
+
+    Parameters
+    ----------
+    objective, start, iterations
+        As for `minimize`.
+    bounds
+        Lowest and highest value of each variable; infinite where there is none.
+    gradient_tolerance
+        Converged when no entry of the projected gradient exceeds this.
+    """
+    options = _options(gradient_tolerance, iterations, _KEPT_IN_BOX)
+    result = _searched(objective, start, options, bounds=bounds)
+    point = np.asarray(result.x)
+    projected = point - np.clip(point - np.asarray(result.jac), *bounds)
+    return _optimum(result, projected, gradient_tolerance)
+
+
+def _options(gradient_tolerance: float, iterations: int, memory: int) -> dict[str, float]:
+    """Return SciPy's options of a search."""
+    return {
+        "maxiter": iterations,
+        "maxfun": 3 * iterations + 100,
+        "maxcor": memory,
+        # nearly flat objectives exhaust SciPy's default of 20 evaluations in a line search
+        "maxls": 40,
+        "ftol": 0.0,
+        "gtol": gradient_tolerance,
+    }
+
+
+def _searched(
+    objective: Callable[[FloatArray], tuple[float, FloatArray]],
+    start: FloatArray,
+    options: dict[str, float],
+    *,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    is_enough: Callable[[FloatArray, FloatArray], bool] | None = None,
+) -> Any:
+    """Return SciPy's result of a search."""
     from scipy.optimize import Bounds
     from scipy.optimize import minimize as scipy_minimize
 
-    if memory is None:
-        # with bounds, an iteration costs the square of the memory
-        memory = UPDATES_KEPT if bounds is None else 10
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     last = np.zeros(0)
 
@@ -111,31 +160,22 @@ def minimize(
         if is_enough is not None and is_enough(point, last):
             raise StopIteration
 
-    # nearly flat objectives exhaust SciPy's default of 20 evaluations in a line search
-    result = scipy_minimize(
+    return scipy_minimize(
         evaluated,
         start,
         jac=True,
         method="L-BFGS-B",
         bounds=box,
         callback=stop,
-        options={
-            "maxiter": iterations,
-            "maxfun": 3 * iterations + 100,
-            "maxcor": memory,
-            "maxls": 40,
-            "ftol": 0.0,
-            "gtol": gradient_tolerance,
-        },
+        options=options,
     )
+
+
+def _optimum(result: Any, projected: FloatArray, gradient_tolerance: float) -> Optimum:
+    """Return the end of a search, judged by the gradient itself: a line search also ends where rounding stops it."""
     point = np.asarray(result.x)
     gradient = np.asarray(result.jac)
     value = float(result.fun)
-    # judged by the gradient itself, since a line search also ends where rounding stops all progress
-    if bounds is None:
-        projected = gradient
-    else:
-        projected = point - np.clip(point - gradient, *bounds)
     status = Status.ITERATION_LIMIT
     if not (np.isfinite(value) and np.isfinite(point).all() and np.isfinite(gradient).all()):
         status = Status.DIVERGED

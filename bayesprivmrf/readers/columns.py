@@ -11,11 +11,12 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import instance_of, require, same_labels
+from bayesprivmrf.checks import instance_of, one_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, codes_by_key, is_missing, label_key, listed
@@ -29,10 +30,19 @@ from bayesprivmrf.readers.text_files import read_table, repeated_error
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import noise_of_variance
 
+# Numbers by their decimal mark, with thousands separated or not
+_DECLARED = {
+    mark: re.compile(
+        rf"(?P<whole>[+-]?(\d+|\d{{1,3}}([{other} '’]\d{{3}})+))(?P<rest>([{mark}]\d+)?(e[+-]?\d+)?)",
+        re.IGNORECASE,
+    )
+    for mark, other in ((".", ","), (",", "."))
+}
+
 type Columns = dict[str, Sequence[Any]]
 
 
-def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
+def columns_of(source: Any, numbers: Iterable[str] = (), decimal: str | None = None) -> Columns:
     """Return the columns of a CSV or Parquet file, or of a data frame; the entries of a CSV file stay text.
 
     Parameters
@@ -41,6 +51,8 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
         A path, a mapping from names to columns, or a data frame.
     numbers
         Names of columns of numbers. They may have decimal commas if semicolons separate the fields.
+    decimal
+        The decimal mark of these numbers in a CSV file, ``"."`` or ``","``, if it is declared.
 
     Raises
     ------
@@ -50,7 +62,7 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
         The file cannot be read.
     """
     if isinstance(source, str | os.PathLike):
-        return csv_columns(source, numbers)
+        return csv_columns(source, numbers, decimal)
     if isinstance(source, Mapping):
         must = "have the same index in the same order"
         remedy = "put them into one data frame"
@@ -82,7 +94,9 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
     }
 
 
-def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Columns:
+def csv_columns(
+    path: str | os.PathLike[str], numbers: Iterable[str] = (), decimal: str | None = None
+) -> Columns:
     """Return the columns of a CSV or Parquet file; all entries of a CSV file are text, also empty ones.
 
     `columns_of` describes the arguments.
@@ -93,8 +107,11 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
         raise repeated_error()
     if separator:
         columns = {name: column.fillna("") for name, column in columns.items()}
-    if separator == ";":
-        own = {name: columns[name] for name in numbers if name in columns}
+    own = {name: columns[name] for name in numbers if name in columns}
+    if separator and decimal is not None:
+        plain = partial(_in_plain_form, decimal=decimal)
+        columns |= {name: column.map(plain) for name, column in own.items()}
+    elif separator == ";":
         _refuse_unclear_commas([entry for column in own.values() for entry in column])
         # points may separate thousands: beside one, no comma is read as that of a decimal
         if not any(column.str.contains(".", regex=False).any() for column in own.values()):
@@ -114,10 +131,50 @@ def _refuse_unclear_commas(entries: Iterable[str]) -> None:
     is_unclear = bool(marked) and all(_UNCLEAR.fullmatch(entry.strip()) for entry in marked)
     must = "show which mark is decimal"
     seen = "three digits after each comma or point, as in 1,410"
-    remedy = "remove separators of thousands, or give a frame of numbers"
+    remedy = "write `decimal=','` or `decimal='.'`, the mark of decimals"
     require(
         not is_unclear, "the numbers of a file with semicolons", must, seen, remedy, error=DataError
     )
+
+
+def _in_plain_form(text: str, decimal: str) -> str:
+    """Return the text of a number with a decimal point and nothing between thousands; other text as it is."""
+    found = plain_number(text.strip(), decimal)
+    must = f"have {decimal!r} as their decimal mark, and other marks between thousands alone"
+    if found is not None:
+        return found
+    is_text = math.isnan(as_number(text))
+    require(is_text, "the numbers of the file", must, "another form", error=DataError)
+    return text
+
+
+def plain_number(text: str, decimal: str) -> str | None:
+    """Return the text of a number as Python writes it; None for other text.
+
+    Parameters
+    ----------
+    text
+        The text, without spaces at its ends.
+    decimal
+        The decimal mark, ``"."`` or ``","``. Thousands may be separated by the other one, a space or an apostrophe.
+
+    Examples
+    --------
+    >>> plain_number("1.234,5", ","), plain_number("1.234", "."), plain_number("1.5", ",")
+    ('1234.5', '1.234', None)
+    """
+    found = _DECLARED[decimal].fullmatch(text)
+    if found is None:
+        return None
+    whole = re.sub(r"[^\d+-]", "", found["whole"])
+    return f"{whole}{found['rest'].replace(',', '.')}"
+
+
+def checked_decimal(decimal: Any) -> str | None:
+    """Return a declared decimal mark, after a check that it is a point or a comma."""
+    if decimal is None:
+        return None
+    return one_of("decimal", decimal, tuple(_DECLARED))
 
 
 def near(name: str, known: Iterable[str]) -> str | None:

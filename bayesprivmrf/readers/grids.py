@@ -8,14 +8,15 @@ import io
 import os
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.model.domain import is_missing
+from bayesprivmrf.readers.hidden_parts import Hidden, hidden_parts
 
 # Endings of files whose lines are rows of a table
 _TEXT = (".csv", ".csv.gz", ".tsv", ".txt")
@@ -27,6 +28,10 @@ _SEPARATORS = ",;\t"
 _MIB = 2**20
 # Largest file, MiB. A sheet of published counts has thousands of cells, and its grid takes much more memory
 _LARGEST = 64
+
+
+class TypedNumber(str):
+    """Text of a cell that holds a number, and no text: its point is decimal."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,18 @@ class Grid:
         Number of each row in the file, for messages; the first is 1.
     has_commas
         True if commas separate thousands. In a file with semicolons they may be decimal.
+    hidden
+        Hidden rows and columns that are left out, in words.
+    is_hidden
+        True for a hidden sheet, and None where nobody knows what is hidden.
     """
 
     name: str
     rows: tuple[tuple[str, ...], ...]
     lines: tuple[int, ...]
     has_commas: bool = True
+    hidden: tuple[str, ...] = ()
+    is_hidden: bool | None = False
 
     @property
     def is_of_workbook(self) -> bool:
@@ -143,11 +154,22 @@ def _sheets(path: Path) -> list[Grid]:
         problem = "is no workbook that pandas can read"
         remedy = "save its sheets as CSV"
     else:
-        return [
-            _grid(f"{path.name}[{title}]", frame.to_numpy(dtype=object).tolist())
-            for title, frame in sheets.items()
-        ]
+        return list(_shown(path, sheets))
     raise DataError(f"the file {path.name!r} {problem}; {remedy}.")
+
+
+def _shown(path: Path, sheets: Mapping[str, Any]) -> Iterator[Grid]:
+    """Return the grids of the sheets of a workbook, without their hidden rows and columns."""
+    hidden = hidden_parts(path)
+    for title, frame in sheets.items():
+        rows = frame.to_numpy(dtype=object).tolist()
+        name = f"{path.name}[{title}]"
+        if hidden is None:
+            yield replace(_grid(name, rows), is_hidden=None)
+        else:
+            own = hidden.get(title, Hidden())
+            grid = _grid(name, own.without(rows))
+            yield replace(grid, hidden=tuple(own.described()), is_hidden=own.is_sheet)
 
 
 def _frame_rows(frame: Any) -> list[list[Any]]:
@@ -189,6 +211,6 @@ def _text(value: Any) -> str:
     """Return the text of a cell: whole floats as integers, spaces of all kinds as one space."""
     if is_missing(value):
         return ""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if isinstance(value, float):
+        return TypedNumber(int(value) if value.is_integer() else value)
     return " ".join(str(value).split())

@@ -27,6 +27,7 @@ from bayesprivmrf.model.tables import free_names
 from bayesprivmrf.noise import Likelihood, NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import (
+    checked_decimal,
     chosen_columns,
     code_finder,
     columns_of,
@@ -61,6 +62,7 @@ def read_counts(
     everything: str = "*",
     missing: Label | None = None,
     withheld: Mapping[Any, Any] | None = None,
+    decimal: str | None = None,
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
@@ -100,6 +102,8 @@ def read_counts(
         that the noise cannot reach, such as -1000, and the row's ``law`` is that noise. Otherwise ``law`` is
         ``none``. Only `LatentCounts` fits such a release (`bayesprivmrf.noise.Within`). Beside a rule such as
         ``Rounded(5)``, every estimator does.
+    decimal
+        The decimal mark of the numbers in a text file, ``"."`` or ``","``. The other one may then separate thousands.
     guarantee
         The publisher's privacy guarantee, if there is one. This library cannot vouch for it.
     total
@@ -147,10 +151,10 @@ def read_counts(
         called = {}
     is_plain = everything == "*" and missing is None and groups is None
     if is_plain and is_printed(source, noise, called):
-        printed = PublishedTables(model, noise, withheld, columns)
+        printed = PublishedTables(model, noise, withheld, columns, decimal)
         return printed.release(printed.read(grids_of(source)), guarantee=guarantee, total=total)
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
-    found = columns_of(source, numbers)
+    found = columns_of(source, numbers, checked_decimal(decimal))
     _require_long(model, found, numbers[0])
     own, stated_by = _named(model, found, columns)
     count = len(stated_by["value"])

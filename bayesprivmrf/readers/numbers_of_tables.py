@@ -13,8 +13,14 @@ from bayesprivmrf.errors import DataError
 from bayesprivmrf.noise import Suppressed, Within
 from bayesprivmrf.noise.likelihood import Likelihood
 from bayesprivmrf.noise.published import HIDDEN
-from bayesprivmrf.readers.columns import Number, as_number, number_of
-from bayesprivmrf.readers.grids import Grid
+from bayesprivmrf.readers.columns import (
+    Number,
+    as_number,
+    checked_decimal,
+    number_of,
+    plain_number,
+)
+from bayesprivmrf.readers.grids import Grid, TypedNumber
 from bayesprivmrf.readers.labels_of_tables import plain_text
 
 # A whole number whose thousands are separated by commas, spaces or apostrophes
@@ -56,15 +62,18 @@ class Marks:
         The meaning of each symbol: the smallest and the largest count; a number; or None for any count.
     columns
         The file's names of columns; ``value`` and ``symbol`` are read here.
+    decimal
+        The decimal mark, if it is declared.
 
     Raises
     ------
     ArgumentError
-        `withheld` is no such mapping.
+        `withheld` is no such mapping, or `decimal` no decimal mark.
     """
 
-    def __init__(self, withheld: Any, columns: Mapping[Any, str]) -> None:
+    def __init__(self, withheld: Any, columns: Mapping[Any, str], decimal: str | None) -> None:
         self._meanings = _meanings(withheld)
+        self._decimal = checked_decimal(decimal)
         self._names = {role: plain_text(name) for role, name in columns.items()}
 
     def is_value_name(self, name: str) -> bool:
@@ -81,7 +90,25 @@ class Marks:
 
     def is_number(self, text: str) -> bool:
         """Return True for a number, with or without separators of thousands."""
-        return _GROUPED.fullmatch(text) is not None or not math.isnan(as_number(text))
+        return not math.isnan(self._number(text))
+
+    def _number(self, text: str) -> float:
+        """Return the number that a text is; NaN if it is none."""
+        if isinstance(text, TypedNumber):
+            return as_number(text)
+        if self._decimal is not None:
+            return as_number(plain_number(text, self._decimal))
+        if _GROUPED.fullmatch(text):
+            return float(re.sub(r"[, '’]", "", text))
+        return as_number(text)
+
+    def _is_unclear(self, text: str, grid: Grid) -> bool:
+        """Return True for a number whose mark separates thousands or decimals."""
+        if isinstance(text, TypedNumber) or self._decimal is not None:
+            return False
+        if not grid.has_commas and _UNCLEAR_COMMA.fullmatch(text) is not None:
+            return True
+        return _UNCLEAR.fullmatch(text) is not None
 
     def is_count(self, text: str) -> bool:
         """Return True for a number, a symbol with a meaning, or text that looks like either."""
@@ -107,15 +134,11 @@ class Marks:
         is_share = text.endswith("%") and not math.isnan(as_number(text[:-1]))
         seen = f"a percentage {place}"
         require(not is_share, what, "be counts", seen, "remove the percentages", error=DataError)
-        is_unclear = _UNCLEAR.fullmatch(text) is not None or (
-            not grid.has_commas and _UNCLEAR_COMMA.fullmatch(text) is not None
-        )
+        is_clear = not self._is_unclear(text, grid)
         seen = f"one {place} whose mark separates thousands or decimals"
-        remedy = "write counts without separators, as in 1410"
-        require(not is_unclear, what, "have one reading", seen, remedy, error=DataError)
-        if _GROUPED.fullmatch(text):
-            return float(re.sub(r"[, '’]", "", text))
-        number = as_number(text)
+        remedy = "write `decimal=','` or `decimal='.'`, the mark of decimals"
+        require(is_clear, what, "have one reading", seen, remedy, error=DataError)
+        number = self._number(text)
         if not text:
             seen = f"an empty entry {place}"
             remedy = "say in `withheld` what it means, such as {'': (1, 4)}; it is not read as 0"

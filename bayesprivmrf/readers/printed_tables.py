@@ -171,7 +171,9 @@ class _Reading:
         # rows of units, such as "Number", or of names of variables may stand below the labels
         while end < len(self.rows) and self._is_heading_row(end, hits[0]):
             end += 1
-        return _Header(start, end, list(range(hits[0])), self._level_labels(levels, hits[0], end))
+        # a hidden column is empty
+        stubs = [k for k in range(hits[0]) if any(row[k] for row in self.rows)]
+        return _Header(start, end, stubs, self._level_labels(levels, hits[0], end))
 
     def _is_heading_row(self, row: int, first: int) -> bool:
         """Return True for a row of names: of variables, or of units above the counts."""

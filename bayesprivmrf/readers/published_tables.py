@@ -57,6 +57,7 @@ def read_folder(
     noise: Likelihood | Mapping[Any, Likelihood],
     withheld: Mapping[str, Any] | None = None,
     columns: Mapping[Any, str] | None = None,
+    decimal: str | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
     r"""Return one release of all published tables in a folder, and print what was recognized in each.
@@ -68,8 +69,9 @@ def read_folder(
     folder
         A folder of CSV files and workbooks (``.csv``, ``.csv.gz``, ``.tsv``, ``.txt``, and ``.xlsx``, ``.xls`` or
         ``.ods`` where pandas has an engine for them), each sheet with one table. A table is wide, with states above
-        and beside its counts, or has one count a line. Titles above a table and notes below it are set aside. Lines
-        and columns labeled "Total", "All people" and the like are tables of the other variables.
+        and beside its counts, or has one count a line. Titles above a table and notes below it are set aside, and so
+        are hidden sheets, rows and columns of ``.xlsx``. Lines and columns labeled "Total", "All people" and the like
+        are tables of the other variables.
     noise
         The rule of all tables, such as ``Rounded(5)``, or a mapping from tables to rules. A table is named by its
         file, or by its variables as in `NoisyStatistics.from_tables`, with ``()`` for the number of records.
@@ -80,6 +82,9 @@ def read_folder(
         The file's name of a variable, if labels do not tell it; of the column of counts (``value``), where there are
         several columns of numbers; and of the column of symbols that are printed beside an empty count (``symbol``);
         a symbol in `withheld` replaces a number beside it.
+    decimal
+        The decimal mark of numbers that are text. With ``","``, 1.234 is a count of 1,234 records. Without it, a
+        number whose mark may separate thousands or decimals is refused.
     total
         The number of records, if it is public.
 
@@ -122,7 +127,7 @@ def read_folder(
     what = f"the folder {place.name!r}"
     must = "hold CSV files or workbooks"
     require(files, what, must, "none", remedy, error=DataError)
-    tables = PublishedTables(network, noise, withheld, columns)
+    tables = PublishedTables(network, noise, withheld, columns, decimal)
     lines = tables.read([grid for path in files for grid in grids_of(path)])
     others = [path.name for path in sorted(place.iterdir()) if path not in files]
     if others:
@@ -167,7 +172,7 @@ class PublishedTables:
 
     Parameters
     ----------
-    network, noise, withheld, columns
+    network, noise, withheld, columns, decimal
         As in `read_folder`.
     """
 
@@ -177,13 +182,14 @@ class PublishedTables:
         noise: Any,
         withheld: Mapping[str, Any] | None,
         columns: Mapping[Any, str] | None,
+        decimal: str | None,
     ) -> None:
         self.model = ModelSpecification.from_pgmpy(network)
         self.noise = noise
         if not isinstance(noise, Mapping):
             checked_likelihood("noise", noise)
         called = _checked_columns(self.model, columns)
-        self.marks = Marks(withheld, called)
+        self.marks = Marks(withheld, called, decimal)
         self.labels = Labels(self.model, called)
         self._tables: list[_Table] = []
         self._used: set[Any] = set()
@@ -198,16 +204,16 @@ class PublishedTables:
         lines = []
         others = []
         for grid in grids:
+            if grid.is_hidden:
+                others.append(f"{grid.name}: not read, because it is hidden")
+                continue
             if not self._may_be_read(grid):
                 others.append(f"{grid.name}: not read, because it has no declared state")
                 continue
             sheet = recognized(grid, self.labels, self.marks)
             own = self._tables_of(grid, sheet)
             self._tables += own
-            aside = ""
-            if sheet.aside:
-                aside = f"; set aside: {', '.join(sheet.aside)}"
-            lines.append(f"{sheet.name}: {sheet.layout}{aside}")
+            lines.append(f"{sheet.name}: {sheet.layout}{_set_aside(grid, sheet)}")
             lines += [_described(table) for table in own]
         remedy = "declare states as the files write them"
         must = "hold declared states"
@@ -246,6 +252,8 @@ class PublishedTables:
             placed[flat] = cell
         must = f"have each of its {size} cells"
         remedy = "add them, with a symbol in `withheld` where the count is not known; no count is read as 0"
+        if grid.hidden:
+            remedy = f"unhide them: {' and '.join(grid.hidden)} had been left out"
         require(len(placed) == size, name, must, f"{len(placed)}", remedy, error=DataError)
         numbers = [self._number(grid, placed[flat], law) for flat in range(size)]
         texts = [cell.text for cell in placed.values()]
@@ -332,6 +340,17 @@ def _named(scope: Clique) -> str:
     if not scope:
         return "the number of records"
     return f"the table of {', '.join(map(str, scope))}"
+
+
+def _set_aside(grid: Grid, sheet: Sheet) -> str:
+    """Return the end of a line about a sheet: what was set aside, and whether hidden parts were."""
+    aside = ""
+    parts = [*sheet.aside, *grid.hidden]
+    if parts:
+        aside = f"; set aside: {', '.join(parts)}"
+    if grid.is_hidden is None:
+        return f"{aside}; hidden parts are read as well: save it as .xlsx to leave them out"
+    return aside
 
 
 def _described(table: _Table) -> str:

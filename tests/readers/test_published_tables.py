@@ -6,6 +6,7 @@ All numbers are invented. The layouts are those of the pages that the tests name
 from __future__ import annotations
 
 import re
+import zipfile
 from unittest import mock
 
 import numpy as np
@@ -280,8 +281,48 @@ def test_numbers_are_read_with_separators_of_thousands_and_refused_where_these_m
         assert [each.values.tolist() for each in found.measurements] == [[1410, 60]]
     for text, separator in [("1.410", ","), ("1,410", ";"), ("1.410", ";")]:
         path.write_text(f"Sex{separator}People\nFemale{separator}{text}\nMale{separator}60\n")
-        with pytest.raises(DataError, match="separates thousands or decimals; write counts"):
+        with pytest.raises(DataError, match="separates thousands or decimals; write `decimal="):
             read_counts(network, path, noise=Rounded(10))
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "number"),
+    [
+        (",", "1.410", 1410),
+        (",", "1.410.000", 1_410_000),
+        (",", "1 410,0", 1410),
+        (".", "1,410", 1410),
+        (".", "1410.0", 1410),
+        (",", "1.4", None),
+        (".", "1.410", None),
+        (".", "1,41", None),
+    ],
+)
+@pytest.mark.parametrize("noise", [Rounded(10), DiscreteLaplace(2.0)])
+def test_a_declared_decimal_mark_gives_each_number_one_reading(path, decimal, text, number, noise):
+    """As printed tables with a rule, and in long form with added noise."""
+    network = bpm.declare({"sex": SEXES}, [("sex",)])
+    path.write_text(f"sex;value\nFemale;{text}\nMale;60\n")
+    if number is None:
+        with pytest.raises(BayesPrivMRFError):
+            read_counts(network, path, noise=noise, decimal=decimal)
+    else:
+        (found,) = read_counts(network, path, noise=noise, decimal=decimal).measurements
+        assert found.values.tolist() == [number, 60]
+
+
+def test_a_decimal_mark_is_a_point_or_a_comma(path):
+    path.write_text(WIDE)
+    for noise in (Rounded(3), Laplace(2.0)):
+        with pytest.raises(ArgumentError, match="`decimal` must be"):
+            read_counts(NETWORK, path, noise=noise, decimal=" ")
+
+
+def test_numbers_of_a_frame_have_one_reading_whatever_mark_is_declared():
+    frame = pd.DataFrame([[12.5, 9.125], [30.25, 21.0], [6.0, 3.0]], index=AGES, columns=SEXES)
+    for decimal in (None, ",", "."):
+        (found,) = read_counts(NETWORK, frame, noise=Laplace(2.0), decimal=decimal).measurements
+        assert found.values.ravel().tolist() == frame.to_numpy().ravel().tolist()
 
 
 # -------------------------------------------------------------------------------------- agencies' layouts
@@ -461,6 +502,81 @@ def test_texts_of_a_workbook_are_no_empty_cells(tmp_path):
     with mock.patch.object(pd, "read_excel", return_value={"1": frame}) as reader:
         read_folder(NETWORK, tmp_path, noise=RandomRounding(3))
     assert reader.call_args.kwargs["keep_default_na"] is False
+
+
+SHEET = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+LINKS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+
+
+def workbook(place, titles):
+    """A workbook whose sheets have the given XML and state; the stand-in for pandas' engine has their entries."""
+    sheets = "".join(
+        f'<sheet name="{title}" sheetId="{k}" r:id="r{k}"{state}/>'
+        for k, (title, (_, state)) in enumerate(titles.items(), start=1)
+    )
+    links = "".join(
+        f'<Relationship Id="r{k}" Target="worksheets/s{k}.xml"/>' for k in range(1, len(titles) + 1)
+    )
+    with zipfile.ZipFile(place, "w") as book:
+        book.writestr(
+            "xl/workbook.xml",
+            f'<workbook xmlns="{SHEET}" xmlns:r="{LINKS}"><sheets>{sheets}</sheets></workbook>',
+        )
+        book.writestr("xl/_rels/workbook.xml.rels", f"<Relationships>{links}</Relationships>")
+        for k, (content, _) in enumerate(titles.values(), start=1):
+            book.writestr(
+                f"xl/worksheets/s{k}.xml", f'<worksheet xmlns="{SHEET}">{content}</worksheet>'
+            )
+
+
+# Sexes above ages; the totals of each sex and the row of a region are hidden, and labels stand in hidden columns
+MERGED = [
+    ["", "", "Female", "", "", "", "Male", "", "", ""],
+    ["", "", "All ages", *AGES, "All ages", *AGES],
+    ["North", "People", 1, 1, 1, 1, 1, 1, 1, 1],
+    ["All", "People", 48, 12, 30, 6, 33, 9, 21, 3],
+]
+HIDDEN_PARTS = (
+    '<cols><col min="1" max="3" hidden="1"/><col min="7" max="7" hidden="true"/>'
+    '<col min="8" max="8" hidden="0"/></cols><sheetData><row r="1"/><row/><row hidden="1"/><row r="4"/></sheetData>'
+    '<mergeCells><mergeCell ref="C1:F1"/><mergeCell ref="G1:J1"/></mergeCells>'
+)
+
+
+def test_hidden_parts_of_a_workbook_are_left_out_and_said_so(tmp_path, capsys):
+    """Hidden sheets may hold the counts before they were rounded, and hidden columns parts of totals."""
+    workbook(tmp_path / "t.xlsx", {"Table": (HIDDEN_PARTS, ""), "Raw": ("", ' state="veryHidden"')})
+    raw = pd.DataFrame([line.split(",") for line in WIDE.replace("12,9", "11,10").splitlines()])
+    with mock.patch.object(
+        pd, "read_excel", return_value={"Table": pd.DataFrame(MERGED), "Raw": raw}
+    ):
+        (found,) = read_folder(NETWORK, tmp_path, noise=RandomRounding(3)).measurements
+    assert sorted(found.values.ravel().tolist()) == sorted(CELLS)
+    assert found.values.ravel()[0] == CELLS[0]
+    said = capsys.readouterr().out
+    assert "t.xlsx[Raw]: not read, because it is hidden" in said
+    assert "1 hidden row, 4 hidden columns" in said
+
+
+def test_a_table_that_lacks_cells_because_they_are_hidden_is_refused_with_the_remedy(tmp_path):
+    content = '<sheetData><row r="1"/><row r="2" hidden="1"/></sheetData>'
+    workbook(tmp_path / "t.xlsx", {"1": (content, "")})
+    frame = pd.DataFrame([line.split(",") for line in WIDE.splitlines()])
+    with (
+        mock.patch.object(pd, "read_excel", return_value={"1": frame}),
+        pytest.raises(DataError, match="unhide them: 1 hidden row had been left out"),
+    ):
+        read_folder(NETWORK, tmp_path, noise=RandomRounding(3))
+
+
+@pytest.mark.parametrize("name", ["t.ods", "t.xls", "t.xlsx"])
+def test_a_workbook_whose_hidden_parts_cannot_be_found_is_read_and_said_so(tmp_path, name, capsys):
+    """The file with the ending of Excel is of another kind, as pandas finds out by its content."""
+    (tmp_path / name).write_bytes(b"")
+    frame = pd.DataFrame([line.split(",") for line in WIDE.splitlines()])
+    with mock.patch.object(pd, "read_excel", return_value={"1": frame}):
+        read_folder(NETWORK, tmp_path, noise=RandomRounding(3))
+    assert "hidden parts are read as well: save it as .xlsx" in capsys.readouterr().out
 
 
 ANSWERS = (
