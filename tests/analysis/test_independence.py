@@ -1,5 +1,7 @@
 """The test of independence counts the noise in, and refuses what it cannot judge."""
 
+import contextlib
+import io
 import re
 import sys
 
@@ -224,12 +226,23 @@ def terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
 
 
+class Screen(io.StringIO):
+    """A standard error that may be a terminal."""
+
+    def __init__(self, is_watched):
+        super().__init__()
+        self.is_watched = is_watched
+
+    def isatty(self):
+        return self.is_watched
+
+
 @pytest.mark.parametrize("is_watched", [True, False])
-def test_a_terminal_shows_how_many_replicates_are_done(monkeypatch, terminal, capsys, is_watched):
-    monkeypatch.setattr("sys.stderr.isatty", lambda: is_watched)
+def test_a_terminal_shows_how_many_replicates_are_done(terminal, is_watched):
     release = release_of(INDEPENDENT)
-    analysis.independence_test(release, "smokes", "ill", given=["age"], draws=2500, rng=1)
-    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", capsys.readouterr().err)
+    with contextlib.redirect_stderr(Screen(is_watched)) as screen:
+        analysis.independence_test(release, "smokes", "ill", given=["age"], draws=2500, rng=1)
+    said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert ("Replicates of the release" in said and "2500/2500" in said) == is_watched
     assert is_watched or said == ""
 
