@@ -11,7 +11,8 @@ own quantity, so that each row is judged by these (Vehtari et al. 2021, section 
 
 So rows with R-hat below 1.05 and at least 100 effective draws, in the bulk and in the tails, have intervals whose
 coverage is within about 0.03 of what it would be with longer chains, and the fit's limit of iterations is no reason
-to doubt them. Their notes tell it. A fit is `converged` only at the stricter limits of
+to doubt them. Their notes tell it. A low E-BFMI (between 0.1 and 0.3) says that tails are explored slowly, which the
+effective draws in a row's own tails measure. A fit is `converged` only at the stricter limits of
 `bayesprivmrf.inference.posterior.results.diagnostics`.
 
 References

@@ -282,12 +282,7 @@ class LatentCounts(NamedSettings):
             status=diagnosis.status,
             stats=stats,
             _formulation=engine,
-            _draws=Draws(
-                evidence=evidence,
-                finished=finished,
-                status=diagnosis.status,
-                energy=diagnosis.numbers["bfmi"],
-            ),
+            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
             _source=source,
         )
 

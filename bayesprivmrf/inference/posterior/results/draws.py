@@ -52,7 +52,6 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence, family_of
 from bayesprivmrf.inference.least_squares import PooledTables, pool
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
 from bayesprivmrf.inference.row_mixing import Ending, ending_of
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine
@@ -90,14 +89,11 @@ class Draws:
         The draws.
     status
         Status of the fit; solutions of single draws have the same status.
-    energy
-        E-BFMI of the sampling; NaN for samplers without an energy.
     """
 
     evidence: Evidence
     finished: Finished
     status: Status = Status.CONVERGED
-    energy: float = np.nan
 
     @property
     def model(self) -> ModelSpecification:
@@ -211,8 +207,6 @@ class Draws:
 
     def ending(self, drawn: FloatArray) -> Ending:
         """Return how rows ended, by the draws from which they were computed, shape (chain, draw, ...)."""
-        if self.energy < SMALLEST_BFMI:  # R-hat does not see tails that no chain explores
-            return Ending(self.status)
         return ending_of(self.status, drawn)
 
     def thinned(self, most: int) -> np.ndarray:

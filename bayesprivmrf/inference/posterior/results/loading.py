@@ -182,13 +182,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     if is_smoothed:
         old = "these draws have the smoothed likelihood of an earlier version, and `pymc_model` has the exact one"
         stats["problems"] = [*stats["problems"], old]
-    energy = fields.mapping("stats").get("bfmi")
-    draws = Draws(
-        evidence=evidence,
-        finished=finished,
-        status=status,
-        energy=np.nan if energy is None else float(energy),
-    )
+    draws = Draws(evidence=evidence, finished=finished, status=status)
     del tree[GROUP]
     chains, each = draws.shape
     return Posterior(
