@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,18 +25,18 @@ from bayesprivmrf.inference.agreement import effects_operator
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 
 # Effects up to which the normal equations are formed: a few seconds for their eigenvectors
 LARGEST_EQUATIONS = 1500
 # Singular value of the constraints, as a share of the largest, below which they say nothing new
-_HELD = 1e-9
+HELD = 1e-9
 # Information in a direction, as a share of the largest, below which the answers do not determine it
 _TOLD = 1e-11
 # Share of a cell's effects in undetermined directions from which the cell is undetermined
 _OPEN = 1e-9
 # Standard deviation, as a share of the largest, below which an answer counts as exact
-_EXACT = 1e-7
+EXACT = 1e-7
 # Tolerances of the least-norm solutions of constraints, and of least squares, where equations are not formed
 _TIGHT, _USUAL = 1e-12, 1e-10
 # Draws of the noise from which variances are estimated where equations are not formed: their standard error is 26 %
@@ -94,7 +94,7 @@ def least_squares(evidence: Evidence) -> PooledTables:
     )
     rows, answers, deviations = noisy_rows(evidence)
     # beside noise that is nearly none, normal equations lose what the other numbers tell
-    deviations = np.where(deviations > _EXACT * deviations.max(initial=0.0), deviations, 0.0)
+    deviations = np.where(deviations > EXACT * deviations.max(initial=0.0), deviations, 0.0)
     if effects.size <= LARGEST_EQUATIONS:
         solve = by_equations
     else:
@@ -134,7 +134,7 @@ def by_equations(
 ) -> PooledTables:
     """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
     basis = effects.margins(np.eye(effects.size))
-    first, free, design, left = _unconstrained(rows, basis, wanted, deviations, deviations == 0)
+    first, free, design, left = unconstrained(rows, basis, wanted, deviations, deviations == 0)
     values, vectors = np.linalg.eigh(design.T @ design)
     is_told = values > _TOLD * values.max(initial=0.0)
     root = vectors[:, is_told] / np.sqrt(values[is_told])
@@ -149,56 +149,7 @@ def by_equations(
     )
 
 
-class NoiseResiduals(NamedTuple):
-    """Residuals of noisy answers, and how they depend on the noise.
-
-    Parameters
-    ----------
-    residuals
-        Shape (answers,), standard deviations of the noise of each answer.
-    weights
-        The matrix 1 - UU', shape (answers, answers).
-    seen
-        Places of the answers in the evidence, shape (answers,).
-    """
-
-    residuals: FloatArray
-    weights: FloatArray
-    seen: IntArray
-
-
-def noise_residuals(evidence: Evidence, limit: int) -> NoiseResiduals | None:
-    r"""Return the residuals of the noisy answers as a linear map of their noise, in standard deviations of the noise.
-
-    With U an orthonormal basis of what consistent tables can answer, among those that give the answers without noise,
-    and of the change with N where that is private: :math:`r = (1 - U U') D^{-1/2} (y - A n_1)`, which is
-    :math:`(1 - U U') D^{-1/2} η` whatever the true tables are.
-
-    Returns
-    -------
-    NoiseResiduals or None
-        None of more than `limit` answers or effects.
-    """
-    model = evidence.specification
-    effects = Effects.of(model.cardinalities, model.scopes)
-    if max(int(evidence.possible.sum()), effects.size) > limit:
-        return None
-    even = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
-    rows, answers, deviations = noisy_rows(evidence)
-    tables = effects.margins(np.eye(effects.size))
-    if evidence.total_standard_error > 0:
-        tables = np.vstack([tables, even])
-    is_noisy = deviations > _EXACT * deviations.max(initial=0.0)
-    wanted = answers - evidence.total * (rows @ even)
-    _, _, design, told = _unconstrained(rows, tables, wanted, deviations, ~is_noisy)
-    left, values, _ = np.linalg.svd(design, full_matrices=False)
-    basis = left[:, values > _HELD * values.max(initial=0.0)]
-    weights = np.eye(len(told)) - basis @ basis.T
-    seen = np.flatnonzero(evidence.possible)
-    return NoiseResiduals(weights @ told, weights, seen[is_noisy[: seen.size]])
-
-
-def _unconstrained(
+def unconstrained(
     rows: Any, tables: FloatArray, wanted: FloatArray, deviations: FloatArray, is_exact: np.ndarray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Solve the constraints, and return least squares in what they leave free.
@@ -209,14 +160,17 @@ def _unconstrained(
         The least-norm solution of the answers without noise, and a basis of the null space, shape (d, free); the
         design matrix of the other answers in that space, and what the solution leaves of them, in their deviations.
     """
+    size = len(tables)
+    if not is_exact.any():
+        whole = (rows @ tables.T) / deviations[:, np.newaxis]
+        return np.zeros(size), np.eye(size), whole, wanted / deviations
     held = rows[is_exact] @ tables.T
     told = wanted[is_exact]
-    size = len(tables)
     if len(held) > size:  # a smaller system of the same solutions
         turn, held = np.linalg.qr(held)
         told = turn.T @ told
     left, values, right = np.linalg.svd(held)
-    rank = int((values > _HELD * values.max(initial=1.0)).sum())
+    rank = int((values > HELD * values.max(initial=1.0)).sum())
     first = right[:rank].T @ ((left.T @ told)[:rank] / values[:rank])
     free = right[rank:].T
     noise = deviations[~is_exact]

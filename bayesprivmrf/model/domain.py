@@ -195,7 +195,7 @@ class Domain:
             ordered.append(tuple(map(plain_label, listed(what, labels))))
         return cls(variables=tuple(states), states=tuple(ordered))
 
-    @property
+    @cached_property
     def cardinalities(self) -> tuple[int, ...]:
         """Number of states of each variable."""
         return tuple(len(labels) for labels in self.states)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -21,6 +21,8 @@ SMALLEST_IMPOSSIBLE_TAIL = 1e-6
 LOOKED_AT = 2.0
 # Rates at which Chernoff's bound is taken, over the standard deviation of the contrast; any rate gives a bound
 _RATES = np.geomspace(0.3, 80.0, 80)
+# Largest number of moments that are computed at once: 8 MB
+_MOST_TOGETHER = 1_000_000
 
 
 def log_tails(
@@ -37,22 +39,35 @@ def log_tails(
     """
     result = np.zeros(contrasts.shape)
     far = np.abs(contrasts) > LOOKED_AT * deviation
-    for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
-        own = np.abs(contrasts[..., place][far[..., place]])
-        rates = _RATES / deviation[place]  # t in the module's formula
-        # identical tables are counted together
-        parts = Counter(
-            zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True)
-        )
-        moments = [
-            tables * count * law.log_moment(weight * rates)
-            for (law, weight, count), tables in parts.items()
-            if count * weight
-        ]
-        chernoff = np.log(2) + (np.sum(moments, axis=0) - own[..., np.newaxis] * rates).min(axis=-1)
-        chebyshev = 2 * np.log(deviation[place] / own)
-        result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
+    places = np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0))
+    together = max(1, _MOST_TOGETHER // (len(laws) * len(_RATES)))
+    for start in range(0, len(places), together):
+        block = places[start : start + together]
+        rates = _RATES / deviation[block, np.newaxis]  # t in the module's formula
+        moments = _log_moments(laws, weights[:, block], counts[:, block], rates)
+        for place, of_sum, rate in zip(block, moments, rates, strict=True):
+            own = np.abs(contrasts[..., place][far[..., place]])
+            chernoff = np.log(2) + (of_sum - own[..., np.newaxis] * rate).min(axis=-1)
+            chebyshev = 2 * np.log(deviation[place] / own)
+            result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
     return result
+
+
+def _log_moments(
+    laws: Sequence[Likelihood], weights: FloatArray, counts: FloatArray, rates: FloatArray
+) -> FloatArray:
+    """Return bounds of the log moments of weighted sums of draws, shape (cells, rates)."""
+    draws_of: defaultdict[Likelihood, list[int]] = defaultdict(list)
+    for place, law in enumerate(laws):
+        draws_of[law].append(place)
+    found = np.zeros(rates.shape)
+    for law, draws in draws_of.items():
+        count = counts[draws]
+        # a law without a bound has an infinite moment at any rate but 0
+        at = np.where(count > 0, weights[draws], 0.0)[:, :, np.newaxis] * rates
+        moments = np.reshape(law.log_moment(at.ravel()), at.shape)
+        found += (count[:, :, np.newaxis] * moments).sum(axis=0)
+    return found
 
 
 def combined(log_tails: FloatArray) -> FloatArray:

@@ -18,6 +18,7 @@ import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,19 +55,29 @@ class Told:
     values: FloatArray
     noise: Likelihood
 
-    @property
+    @cached_property
     def scope(self) -> tuple[object, ...] | None:
         """Variables of the table in axis order; None for other queries."""
         if self.query.is_table:
             return self.query.scopes[0]
         return None
 
+    @cached_property
+    def _table(self) -> FloatArray:
+        """The numbers of a table, an axis for each variable."""
+        cardinalities = self.query.model.cardinalities
+        return self.values.reshape([cardinalities[v] for v in self.query.positions[0]])
+
+    def first_sums(self) -> list[float]:
+        """Return, for each variable of the table, the sum of the numbers in its first state, records."""
+        table = self._table
+        return [float(table.take(0, axis).sum()) for axis in range(table.ndim)]
+
     def summed(self, scope: tuple[object, ...]) -> FloatArray:
         """Return the table's sums over all variables but those of a scope, shape (rows,), in its axis order."""
         own = self.scope
         assert own is not None
-        domain = self.query.model.domain
-        table = self.values.reshape([len(domain.states_of(v)) for v in own])
+        table = self._table
         kept = [own.index(variable) for variable in scope]
         left = tuple(axis for axis in range(table.ndim) if axis not in kept)
         # the sums have the kept axes in the order of the table
@@ -130,8 +141,8 @@ def _suspects(measurements: Sequence[Told]) -> Iterator[tuple[int, int]]:
             continue
         if has_queries:  # of the same variables, perhaps
             sums[(one.scope,)].append((0.0, position))
-        for variable in one.scope:
-            sums[variable].append((float(one.summed((variable,))[0]), position))
+        for variable, first in zip(one.scope, one.first_sums(), strict=True):
+            sums[variable].append((first, position))
     for found in sums.values():
         found.sort()
         for start, (value, position) in enumerate(found):

@@ -33,7 +33,7 @@ with :math:`|y| - g` in place of :math:`|y|`. If g is even, ties make the steps 
 tested, because its tails are heavier than those of the normal density that stands for it.
 
 **Larger noise in numbers that overlap.** The residuals r of least squares over all tables that agree with each other
-(`bayesprivmrf.inference.least_squares`) are a projection of the noise, in its standard deviations:
+(`bayesprivmrf.inference.noise_residuals`) are a projection of the noise, in its standard deviations:
 :math:`r = P D^{-1/2} η`. The statistic is r'r. It has the mean :math:`\operatorname{tr} P` and the variance
 :math:`2 \operatorname{tr} P + \sum_i κ_i P_{ii}^2`, κ being the excess kurtosis. If a scaled :math:`χ^2` with these
 moments finds the statistic large, its p-value is the share of simulated draws of noise, of a fixed seed, with a
@@ -47,7 +47,7 @@ times their number; twice the smaller of the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -56,10 +56,12 @@ import numpy as np
 from scipy.special import bdtrc, betainc, chdtrc, gammaincc
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.noise_residuals import NoiseResiduals
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import NoiseDistribution
 from bayesprivmrf.noise.grid import MOST_DECIMALS, grid_of
 from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE, code_of
+from bayesprivmrf.noise.likelihood import Likelihood
 
 # P-value, times the number of tests of the stated noise, below which the noise is not as stated. The levels of all
 # tests of one fit add up to less than 0.01: docs/explanation/estimators.md has the table.
@@ -83,10 +85,6 @@ _SEED = 43
 _REACH = 60
 # Excess kurtosis of Laplace noise; that of normal noise is 0, and discrete noise has 1/variance more, or less
 _LAPLACE_KURTOSIS = 3.0
-
-
-type Residuals = tuple[FloatArray, FloatArray, IntArray]
-"""Residuals r of numbers that overlap, the projection P, and the places of the numbers in the evidence."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -149,7 +147,7 @@ class _Finding:
 
 
 def noise_contradictions(
-    evidence: Evidence, residuals: Residuals | None
+    evidence: Evidence, residuals: NoiseResiduals | None
 ) -> tuple[tuple[str, ...], dict[str, float]]:
     """Describe how the released numbers contradict the stated noise, and return the test result.
 
@@ -158,7 +156,7 @@ def noise_contradictions(
     evidence
         The releases.
     residuals
-        `bayesprivmrf.inference.least_squares.noise_residuals`; None if there are too many numbers.
+        `bayesprivmrf.inference.noise_residuals.noise_residuals`; None if there are too many numbers.
 
     Returns
     -------
@@ -334,26 +332,26 @@ def _combined(tails: FloatArray) -> float:
     return min(1.0, 2 * min(float(together), tails.size * float(tails.min())))
 
 
-def _overlapping(evidence: Evidence, found: Residuals | None) -> _Finding | None:
+def _overlapping(evidence: Evidence, found: NoiseResiduals | None) -> _Finding | None:
     """Test whether numbers that overlap differ by more than their noise, in all their residuals together."""
     if found is None or not _has_stated_noise(evidence):
         return None
-    residuals, weights, seen = found
-    own = np.diag(weights)
-    degrees = float(own.sum())
+    degrees = float(found.own.sum())
     if degrees < 0.5:  # a projection has a whole trace
         return None
-    value = float(residuals @ residuals)
+    value = float(found.residuals @ found.residuals)
     if (
         value <= degrees
     ):  # no larger than expected; noise that is nearly always 0 leaves rounding errors
         return None
-    laws = _laws_of(evidence, seen)
-    variance = 2 * degrees + float(_kurtosis(laws) @ own**2)
+    places = np.searchsorted(evidence.offsets, found.seen, side="right") - 1
+    kurtosis = _kurtosis(evidence.noise, places)
+    variance = 2 * degrees + float(kurtosis @ found.own**2)
     scale = variance / (2 * degrees)
     tail = float(chdtrc(degrees / scale, value / scale))
     if tail < _SIMULATED_BELOW:
-        tail = _simulated(weights, laws, value)
+        laws = [cast("NoiseDistribution", evidence.noise[place]) for place in places]
+        tail = _simulated(found.projection, laws, value)
     return _Finding(
         tail=tail,
         wrong=(
@@ -368,19 +366,14 @@ def _has_stated_noise(evidence: Evidence) -> bool:
     return all(law.is_additive and not law.is_bounded for law in evidence.noise)
 
 
-def _laws_of(evidence: Evidence, seen: np.ndarray) -> list[NoiseDistribution]:
-    """Return the noise distribution of each number."""
-    places = np.searchsorted(evidence.offsets, seen, side="right") - 1
-    return [evidence.noise[place] for place in places]  # type: ignore[misc]
-
-
-def _kurtosis(laws: list[NoiseDistribution]) -> FloatArray:
-    """Return the excess kurtosis of each distribution, shape (numbers,)."""
-    found = [
-        _LAPLACE_KURTOSIS * (code_of(law.smooth) != SQUARE) + law.is_discrete / law.variance
-        for law in laws
-    ]
-    return np.array(found)
+def _kurtosis(noise: Sequence[Likelihood], places: IntArray) -> FloatArray:
+    """Return the excess kurtosis of the distribution at each place, shape (places,)."""
+    found = np.zeros(len(noise))
+    for place in np.unique(places):
+        law = cast("NoiseDistribution", noise[place])
+        is_laplace = code_of(law.smooth) != SQUARE
+        found[place] = _LAPLACE_KURTOSIS * is_laplace + law.is_discrete / law.variance
+    return found[places]
 
 
 def _simulated(weights: FloatArray, laws: list[NoiseDistribution], value: float) -> float:

@@ -25,7 +25,7 @@ smallest for tables that differ in one cell. Twice the smaller of the two is a p
 of contrasts it is the p-value of the margin. A contrast within two standard deviations is skipped: its p-value is 1.
 
 Answers other than whole tables are tested by the residuals of least squares over all tables that agree with
-each other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
+each other (`noise_residuals`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
 residual is a contrast of noise like the others; the p-value is the smallest one times their number.
 """
 
@@ -55,7 +55,7 @@ from bayesprivmrf.inference.criticism.order import order_contradictions
 from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
-from bayesprivmrf.inference.least_squares import noise_residuals
+from bayesprivmrf.inference.noise_residuals import NoiseResiduals, noise_residuals
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise.likelihood import Likelihood
@@ -69,6 +69,8 @@ _MOST_RESIDUALS = 400
 _SUSPECT = 1.0
 # Variance of a table without noise, as a share of the smallest other one, so that it dominates the mean
 _SURE = 1e-6
+# Share of a squared bound below which a sum of squares surely stays within it: rounding, and `_SURE`, change less
+_NEAR = 0.999
 # Contrast, as a share of the numbers whose difference it is, below which it is their rounding error
 _ROUNDING = 1e-13
 # Standard deviation of a residual, as a share of that of the noise, below which the other answers determine it
@@ -108,20 +110,53 @@ class SharedMargin:
         own = np.maximum(self.own, _SURE * self.own[self.own > 0].min())
         return np.where(self.cells > 0, own * self.cells, np.inf)
 
+    @cached_property
+    def _possible(self) -> np.ndarray:
+        """Mask of the margin's cells that may occur, shape (cells,)."""
+        return self.cells[0].ravel() > 0
+
+    @cached_property
+    def _precision(self) -> FloatArray:
+        """Precision of the possible numbers, shape (tables, possible cells)."""
+        return 1 / self.variances.reshape(len(self.positions), -1)[:, self._possible]
+
+    @cached_property
+    def _share(self) -> FloatArray:
+        """Weight w of each table in the mean, shape (tables, possible cells)."""
+        return self._precision / self._precision.sum(axis=0)
+
+    def _contrasts(self, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the possible numbers of margins, shape (tables, ..., possible cells), and their contrasts."""
+        lead = margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
+        numbers = margins.reshape(len(self.positions), *lead, -1)[..., self._possible]
+        return numbers, numbers - np.einsum("tc,t...c->...c", self._share, numbers)
+
+    @cached_property
+    def _released(self) -> tuple[FloatArray, FloatArray]:
+        """Possible numbers of the released margins, and their contrasts; shapes (tables, possible cells)."""
+        return self._contrasts(self.noisy)
+
+    @cached_property
+    def _strains(self) -> FloatArray:
+        """Sum of squared contrasts of the released numbers in units of their noise, shape (possible cells,)."""
+        _, contrasts = self._released
+        return (self._precision * np.square(contrasts)).sum(axis=0)
+
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
         """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
         if margins is None:
-            margins = self.noisy
+            # no contrast has a larger square, in units of its variance, than all contrasts of its cell together
+            if self._strains.max(initial=0.0) < _NEAR * LOOKED_AT**2:
+                return np.ones(())
+            numbers, exact = self._released
+        else:
+            numbers, exact = self._contrasts(margins)
         tables = len(self.positions)
-        lead = margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
-        possible = self.cells[0].ravel() > 0
-        numbers = margins.reshape(tables, *lead, -1)[..., possible]
-        precision = 1 / self.variances.reshape(tables, -1)[:, possible]
-        share = precision / precision.sum(axis=0)
-        contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
-        contrasts[np.abs(contrasts) < _ROUNDING * np.abs(numbers).max(axis=0)] = 0.0
-        cells = self.cells.reshape(tables, -1)[:, possible]
-        noise = self.own.reshape(tables, -1)[:, possible] * cells
+        is_rounding = np.abs(exact) < _ROUNDING * np.abs(numbers).max(axis=0)
+        contrasts = np.where(is_rounding, 0.0, exact)
+        share = self._share
+        cells = self.cells.reshape(tables, -1)[:, self._possible]
+        noise = self.own.reshape(tables, -1)[:, self._possible] * cells
         deviations = np.sqrt(
             np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0)
         )
@@ -131,7 +166,7 @@ class SharedMargin:
             judged = [max(noisy, key=lambda place: self.own[place].max())]
         else:
             judged = noisy
-        smallest = np.ones(lead)
+        smallest = np.ones(contrasts.shape[1:-1])
         for place in judged:
             own = contrasts[place]
             deviation = deviations[place]
@@ -143,13 +178,7 @@ class SharedMargin:
 
     def strain(self) -> tuple[float, int]:
         """Return the sum of squared contrasts in units of their noise, and its mean: contrasts that are free."""
-        tables = len(self.positions)
-        possible = self.cells[0].ravel() > 0
-        precision = 1 / self.variances.reshape(tables, -1)[:, possible]
-        numbers = self.noisy.reshape(tables, -1)[:, possible]
-        mean = (precision * numbers).sum(axis=0) / precision.sum(axis=0)
-        value = float((precision * np.square(numbers - mean)).sum())
-        return value, (tables - 1) * int(possible.sum())
+        return float(self._strains.sum()), (len(self.positions) - 1) * len(self._strains)
 
     def farthest(self) -> tuple[int, int]:
         """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
@@ -162,52 +191,93 @@ class SharedMargin:
         return max(combinations(range(len(self.positions)), 2), key=apart)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Overlaps:
+    """Numbers of a release that were measured more than once; each property is found when it is first asked for."""
+
+    evidence: Evidence
+
+    @cached_property
+    def margins(self) -> list[SharedMargin]:
+        """Margins that several tables share."""
+        return shared_margins(self.evidence)
+
+    @cached_property
+    def residuals(self) -> NoiseResiduals | None:
+        """Residuals of least squares of all numbers; None if there are too many."""
+        return noise_residuals(self.evidence, _MOST_RESIDUALS)
+
+    @cached_property
+    def is_of_tables(self) -> bool:
+        """True if every measurement is a whole table."""
+        places = range(len(self.evidence.noise))
+        return all(self.evidence.table_at(place)[1] is not None for place in places)
+
+    def disagreement(self) -> tuple[float, str] | None:
+        """Return what the function `disagreement` does."""
+        margins = self.margins
+        found = [*((margin.label, float(margin.tail())) for margin in margins), *self._residual()]
+        if not found:
+            return None
+        worst = min(range(len(found)), key=lambda place: found[place][1])
+        label, tail = found[worst]
+        if tail * len(found) >= SMALLEST_MARGIN_TAIL:
+            return tail, ""
+        most = ""
+        if worst < len(margins):
+            places = margins[worst].farthest()
+            names = [self.evidence.name_of(margins[worst].positions[place]) for place in places]
+            most = f", most of all {' and '.join(names)}"
+        return tail, (
+            f"released tables disagree on {label} by more than their noise{most} (tail probability {tail:.1g}, "
+            f"smallest of {len(found)}): they do not describe the same records, or their noise has another "
+            "distribution; fit the releases apart, or ask who made them"
+        )
+
+    def _residual(self) -> list[tuple[str, float]]:
+        """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
+        evidence = self.evidence
+        if evidence.queries is None or evidence.is_weighed or evidence.is_bounded.any():
+            return []
+        if self.is_of_tables or (found := self.residuals) is None:
+            return []
+        owners = np.searchsorted(evidence.offsets, found.seen, side="right") - 1
+        laws = [evidence.noise[place] for place in owners]
+        deviations = evidence.noise_deviation[found.seen]
+        weights = found.projection
+        deviation = np.sqrt(np.square(weights).sum(axis=1))
+        told = np.flatnonzero(deviation > _DETERMINED)
+        if not told.size:
+            return []
+        parts = np.where(np.abs(weights) > _NOTHING, weights / deviations, 0.0)[told].T
+        contrasts = found.residuals[told]
+        tails = log_tails(contrasts, deviation[told], laws, parts, np.ones_like(parts))
+        query = evidence.queries[owners[told[int(np.argmin(tails))]]]
+        tail = min(1.0, told.size * float(np.exp(tails.min())))
+        return [(f"the answers to {query.query!r}", tail)]
+
+    def may_differ(self) -> bool:
+        """Return True if overlapping numbers may differ by more than their noise, so that all are judged together.
+
+        Tables whose shared margins differ by no more than their noise usually does need no least squares.
+        """
+        evidence = self.evidence
+        if not evidence.is_additive or evidence.is_weighed or evidence.is_bounded.any():
+            return False
+        if not self.is_of_tables:
+            return True
+        strains = [margin.strain() for margin in self.margins]
+        value = sum(own for own, _ in strains)
+        number = sum(of_own for _, of_own in strains)
+        return value > number + _SUSPECT * math.sqrt(2 * number)
+
+
 def disagreement(evidence: Evidence) -> tuple[float, str] | None:
     """Return the smallest p-value of all released numbers that were measured twice; None if there are none.
 
     Beside it stands the problem, with its remedy, where noise does not explain the disagreement; otherwise no text.
     """
-    return _of_margins(evidence, shared_margins(evidence))
-
-
-def _of_margins(evidence: Evidence, margins: list[SharedMargin]) -> tuple[float, str] | None:
-    """Return what `disagreement` does, from the margins that tables share."""
-    found = [*((margin.label, float(margin.tail())) for margin in margins), *_residual(evidence)]
-    if not found:
-        return None
-    worst = min(range(len(found)), key=lambda place: found[place][1])
-    label, tail = found[worst]
-    if tail * len(found) >= SMALLEST_MARGIN_TAIL:
-        return tail, ""
-    most = ""
-    if worst < len(margins):
-        places = margins[worst].farthest()
-        names = [evidence.name_of(margins[worst].positions[place]) for place in places]
-        most = f", most of all {' and '.join(names)}"
-    return tail, (
-        f"released tables disagree on {label} by more than their noise{most} (tail probability {tail:.1g}, smallest "
-        f"of {len(found)}): they do not describe the same records, or their noise has another distribution; fit the "
-        "releases apart, or ask who made them"
-    )
-
-
-def _may_differ(evidence: Evidence, margins: list[SharedMargin]) -> bool:
-    """Return True if overlapping numbers may differ by more than their noise, so that all are judged together.
-
-    Least squares of all numbers takes as long as a tenth of a fit. Tables whose shared margins differ by no more than
-    their noise usually does need none.
-    """
-    if not evidence.is_additive or evidence.is_weighed or evidence.is_bounded.any():
-        return False
-    is_of_tables = all(
-        evidence.table_at(place)[1] is not None for place in range(len(evidence.noise))
-    )
-    if not is_of_tables:
-        return True
-    strains = [margin.strain() for margin in margins]
-    value = sum(own for own, _ in strains)
-    number = sum(of_own for _, of_own in strains)
-    return value > number + _SUSPECT * math.sqrt(2 * number)
+    return _Overlaps(evidence=evidence).disagreement()
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:
@@ -215,12 +285,20 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
     scopes: dict[int, tuple[int, ...]] = {}
     wave_of: dict[int, int | None] = {}
+    # numbers of each table, 0 in cells that cannot occur, and the mask of the others
+    tables: dict[int, tuple[FloatArray, np.ndarray]] = {}
+    domain = evidence.specification.domain
+    cardinalities = domain.cardinalities
     for position, law in enumerate(evidence.noise):
         wave, scope = evidence.table_at(position)
         if scope is None or law.is_bounded:
             continue
         wave_of[position] = wave
         scopes[position] = scope
+        block = slice(*evidence.offsets[position : position + 2])
+        shape = [cardinalities[v] for v in scope]
+        mask = evidence.possible[block].reshape(shape)
+        tables[position] = (evidence.noisy_counts[block].reshape(shape) * mask, mask)
         for variable in scope:
             holders[wave, variable].add(position)
     pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
@@ -228,7 +306,6 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
         (wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None
         for one, other in pairs
     }
-    domain = evidence.specification.domain
     found = []
     for wave, overlap in shared:
         variables = tuple(sorted(overlap))
@@ -239,12 +316,9 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
         cells = []
         variances = []
         for position in positions:
-            block = slice(*evidence.offsets[position : position + 2])
-            shape = [domain.cardinalities[v] for v in scopes[position]]
-            table = evidence.noisy_counts[block].reshape(shape)
-            mask = evidence.possible[block].reshape(shape)
-            noisy.append(project(table * mask, scopes[position], variables))
-            cells.append(project(mask.astype(float), scopes[position], variables))
+            table, mask = tables[position]
+            noisy.append(project(table, scopes[position], variables))
+            cells.append(_cells_of_margin(mask, scopes[position], variables))
             variances.append(_variance_of_cell(evidence, position, mask, cells[-1], variables))
         names = ",".join(str(domain.variables[v]) for v in variables)
         margin = SharedMargin(
@@ -257,6 +331,16 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
         )
         found.append(margin)
     return found
+
+
+def _cells_of_margin(
+    mask: np.ndarray, scope: tuple[int, ...], variables: tuple[int, ...]
+) -> FloatArray:
+    """Return the number of possible cells that each number of a margin adds up."""
+    if not mask.all():
+        return project(mask.astype(float), scope, variables)
+    shape = [mask.shape[scope.index(variable)] for variable in variables]
+    return np.full(shape, mask.size / math.prod(shape))
 
 
 def _variance_of_cell(
@@ -274,29 +358,6 @@ def _variance_of_cell(
     assert scope is not None
     summed = project(variance.reshape(mask.shape) * mask, scope, variables)
     return summed / np.maximum(cells, 1.0)
-
-
-def _residual(evidence: Evidence) -> list[tuple[str, float]]:
-    """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
-    if evidence.queries is None or evidence.is_weighed or evidence.is_bounded.any():
-        return []
-    is_of_tables = all(
-        evidence.table_at(place)[1] is not None for place in range(len(evidence.noise))
-    )
-    if is_of_tables or (found := noise_residuals(evidence, _MOST_RESIDUALS)) is None:
-        return []
-    residuals, weights, seen = found
-    laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
-    deviations = evidence.noise_deviation[seen]
-    deviation = np.sqrt(np.square(weights).sum(axis=1))
-    told = np.flatnonzero(deviation > _DETERMINED)
-    if not told.size:
-        return []
-    parts = np.where(np.abs(weights) > _NOTHING, weights / deviations, 0.0)[told].T
-    tails = log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
-    worst = int(seen[told[int(np.argmin(tails))]])
-    query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
-    return [(f"the answers to {query.query!r}", min(1.0, told.size * float(np.exp(tails.min()))))]
 
 
 class JudgedFields(TypedDict):
@@ -347,10 +408,10 @@ def verdict(
     inference = estimator.inference
     if not evidence.is_additive:
         evidence = evidence.at_means(evidence.engine(inference).marginals(potentials)[1])
-    problems, found = contradictions(evidence, potentials, inference)
+    marginals = evidence.engine(inference).marginals(potentials)[1]
+    problems, found = contradictions(evidence, potentials, inference, marginals)
     # a search that did not end says so by its status
     if not problems and status in (Status.CONVERGED, Status.STOPPED_EARLY):
-        marginals = evidence.engine(inference).marginals(potentials)[1]
         problems, of_estimate = mean_contradictions(evidence, marginals, _remedy(estimator))
         found |= of_estimate
     for problem in problems:
@@ -469,14 +530,14 @@ def contradictions(
     if problems:
         return tuple(map(printable, problems)), of_impossible
     stats = dict(of_impossible)
-    margins = shared_margins(evidence)
-    if (found := _of_margins(evidence, margins)) is not None:
+    overlaps = _Overlaps(evidence=evidence)
+    if (found := overlaps.disagreement()) is not None:
         stats["margin_tail"], problem = found
         if problem:  # then no model fits
             return (printable(problem),), stats
     residuals = None
-    if _may_differ(evidence, margins):
-        residuals = noise_residuals(evidence, _MOST_RESIDUALS)
+    if overlaps.may_differ():
+        residuals = overlaps.residuals
     problems, of_noise = noise_contradictions(evidence, residuals)
     stats |= of_noise
     if problems:
