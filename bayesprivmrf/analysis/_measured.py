@@ -22,7 +22,7 @@ from bayesprivmrf.inference.given_releases import joint_domain, joint_total
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import checked_clique
 from bayesprivmrf.model.domain import label_key
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.noise import Likelihood
 from bayesprivmrf.noise.likelihood import LEAST_VARIANCE
 from bayesprivmrf.release import NoisyStatistics
@@ -32,6 +32,41 @@ from bayesprivmrf.release.copies import refuse_copies, told_by
 _CHOOSING = ("SelectMeasure", "StableStructure")
 # Largest number of cells of a joint table: its matrices of double precision stay below about 100 MB
 _MOST_CELLS = 4096
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharedNoise:
+    """Noise of several sums of one table, each of whose numbers may be in more than one of them.
+
+    Parameters
+    ----------
+    noise
+        Distribution of the additive noise of each number of the table.
+    sums
+        Indicators of the numbers in each sum, shape (sums, numbers of the table).
+    """
+
+    noise: Likelihood
+    sums: FloatArray
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance of the noise of the sums, shape (sums, sums), records squared."""
+        variances = self.noise.variance_given(np.zeros(self.sums.shape[1]))
+        return (self.sums * variances) @ self.sums.T
+
+    def estimate(self, published: FloatArray) -> FloatArray:
+        """Return the sums themselves."""
+        return published
+
+    def error_variance(self, counts: FloatArray) -> FloatArray:
+        """Return the variance of the noise of each sum."""
+        return np.broadcast_to(np.diag(self.covariance), np.shape(counts))
+
+    def draw_given(self, counts: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """Draw the noise of the table for each replicate, and add its sums to counts of shape (replicates, sums)."""
+        drawn = self.noise.draw_given(np.zeros((len(counts), self.sums.shape[1]), int), rng)
+        return counts + drawn @ self.sums.T
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +101,7 @@ class TableNumbers:
     shape: tuple[int, ...]
     matrix: FloatArray
     counts: FloatArray
-    noise: tuple[Likelihood, ...]
+    noise: tuple[Likelihood | SharedNoise, ...]
     sizes: tuple[int, ...]
     scopes: tuple[frozenset[int], ...]
     possible: np.ndarray
@@ -84,10 +119,25 @@ class TableNumbers:
         """True if one measurement is about all the variables."""
         return frozenset(range(len(self.shape))) in self.scopes
 
+    @property
+    def has_shared_noise(self) -> bool:
+        """True if some numbers are sums of one table with numbers in common."""
+        return any(isinstance(law, SharedNoise) for law in self.noise)
+
     @cached_property
     def has_own_cells(self) -> bool:
-        """True if no cell is counted by two numbers, so that the sampling errors of the numbers are independent."""
-        return bool((np.count_nonzero(self.matrix, axis=0) <= 1).all())
+        """True if no cell is counted by two numbers and no noise is in two, so that their errors are independent."""
+        is_counted_once = bool((np.count_nonzero(self.matrix, axis=0) <= 1).all())
+        return is_counted_once and not self.has_shared_noise
+
+    def covariance(self, means: FloatArray) -> FloatArray:
+        """Return the covariance of the noise at mean counts of shape (numbers,), records squared."""
+        found = np.diag(self.variances(means))
+        for law, block in zip(self.noise, self.blocks, strict=True):
+            if isinstance(law, SharedNoise):
+                # sums with the same numbers have the same noise: the least variance keeps their difference uncertain
+                found[block, block] = law.covariance + LEAST_VARIANCE * np.eye(len(law.sums))
+        return found
 
     def variances(self, means: FloatArray) -> FloatArray:
         """Return the variance of each number's noise at mean counts of shape (numbers,), records squared.
@@ -220,7 +270,7 @@ def side_by_side(groups: Sequence[TableNumbers], title: Hashable, total: int) ->
 def steps_measured(releases: Sequence[NoisyStatistics], times: Sequence[Hashable]) -> TableNumbers:
     """Return the released numbers about each step of a sequence of times, as one table of step, before and after.
 
-    A table of several steps is left out, because its noise would be in the sums of each of them.
+    A table of several steps is summed for each of them; the sums share its noise.
 
     Raises
     ------
@@ -244,6 +294,10 @@ def steps_measured(releases: Sequence[NoisyStatistics], times: Sequence[Hashable
     remedy = "ask about fewer times"
     require(cells <= _MOST_CELLS, "a test", must, f"{cells:,}", remedy, error=ModelTooLargeError)
     steps = list(pairwise(names))
+    every = [one for release in releases for one in measurements_of(release)]
+    scopes = [scope for one in every for scope in one.query.scopes]
+    wide = [one for one in every if _has_sums_of_steps(one, steps)]
+    in_wide = {step for step in steps for one in wide if set(step) <= set(one.query.scopes[0])}
     zeros = [zero for release in releases for zero in release.specification.impossible]
     found = []
     for step in steps:
@@ -251,28 +305,80 @@ def steps_measured(releases: Sequence[NoisyStatistics], times: Sequence[Hashable
         kept = [zero for zero in zeros if {variable for variable, _ in zero} <= set(step)]
         is_own = partial(_is_of_step, step, steps)
         told = [one for release in releases for one in _told(own, release, is_own)[0]]
-        if not told:
-            raise nothing_measured(step)
+        if not told and step not in in_wide:
+            is_skipped = any(set(step) <= set(scope) for scope in scopes)
+            raise nothing_measured(step, is_skipped=is_skipped)
         model = ModelSpecification(domain=own, cliques=(step,), impossible=tuple(kept))
         found.append(_assembled(model, told, releases))
-    return replace(
+    apart = replace(
         side_by_side(found, "step", len(steps) * found[0].total),
         variables=("step", "before", "after"),
         total=found[0].total,
     )
+    return _with_sums(apart, wide, steps)
+
+
+def _steps_within(
+    steps: Sequence[tuple[Hashable, ...]], scope: Sequence[Hashable]
+) -> list[tuple[Hashable, ...]]:
+    """Return the steps both of whose times are in a scope."""
+    return [step for step in steps if set(step) <= set(scope)]
+
+
+def _has_sums_of_steps(measured: MeasuredNumbers, steps: Sequence[tuple[Hashable, ...]]) -> bool:
+    """Return True if a measurement is a whole table of several steps with added noise."""
+    query = measured.query
+    is_noise = measured.noise.is_additive and not measured.noise.is_bounded
+    if not (query.is_table and is_noise):
+        return False
+    scope = set(query.scopes[0])
+    has_zeros = any({variable for variable, _ in zero} <= scope for zero in query.model.impossible)
+    return len(_steps_within(steps, query.scopes[0])) > 1 and not has_zeros
+
+
+def _with_sums(
+    apart: TableNumbers,
+    wide: Sequence[MeasuredNumbers],
+    steps: Sequence[tuple[Hashable, ...]],
+) -> TableNumbers:
+    """Return the numbers about steps together with the sums of tables of several steps."""
+    found = apart
+    size = math.prod(apart.shape[1:])
+    for one in wide:
+        scope = one.query.scopes[0]
+        domain = one.query.model.domain
+        shape = one.query.model.cardinalities
+        axes = [domain.index(variable) for variable in scope]
+        sums = []
+        rows = []
+        for step in _steps_within(steps, scope):
+            cells = cells_within(shape, [domain.index(time) for time in step], axes)
+            sums.append(np.eye(size)[:, np.ravel(cells)])
+            start = steps.index(step) * size
+            rows.append(np.eye(len(steps) * size)[start : start + size])
+        law = SharedNoise(noise=one.noise, sums=np.concatenate(sums))
+        found = replace(
+            found,
+            matrix=np.concatenate([found.matrix, np.concatenate(rows) * found.possible]),
+            counts=np.concatenate([found.counts, law.sums @ one.noise.estimate(one.values)]),
+            noise=(*found.noise, law),
+            sizes=(*found.sizes, len(law.sums)),
+            scopes=(*found.scopes, frozenset(range(len(found.shape)))),
+        )
+    return found
 
 
 def _is_of_step(
     own: tuple[Hashable, ...], steps: Sequence[tuple[Hashable, ...]], scope: Sequence[Hashable]
 ) -> bool:
     """Return True if a scope has both times of a step, and those of no other step."""
-    return [step for step in steps if set(step) <= set(scope)] == [own]
+    return _steps_within(steps, scope) == [own]
 
 
 def _assembled(
     model: ModelSpecification, told: Sequence[MeasuredNumbers], releases: Sequence[NoisyStatistics]
 ) -> TableNumbers:
-    """Return measurements about the one clique of a model."""
+    """Return measurements about the one clique of a model; there may be none."""
     (names,) = model.cliques
     rows = [one.on(model).in_cliques.toarray().astype(float) for one in told]
     scopes = [{names.index(v) for scope in one.query.scopes for v in scope} for one in told]
@@ -282,8 +388,8 @@ def _assembled(
     return TableNumbers(
         variables=names,
         shape=tuple(map(len, model.domain.states)),
-        matrix=np.concatenate(rows) * possible,
-        counts=np.concatenate([one.noise.estimate(one.values) for one in told]),
+        matrix=np.concatenate([np.zeros((0, model.size)), *rows]) * possible,
+        counts=np.concatenate([np.zeros(0), *(one.noise.estimate(one.values) for one in told)]),
         noise=tuple(one.noise for one in told),
         sizes=tuple(map(len, rows)),
         scopes=tuple(map(frozenset, scopes)),

@@ -5,7 +5,8 @@ published numbers are :math:`y = A n + e`. To second moments y has the mean :mat
 
 .. math:: V = A \operatorname{diag}(m) A' + \operatorname{diag}(v),
 
-v being the variance of the noise. A fixed number of records adds nothing, because every null hypothesis has a free
+v being the variance of the noise. Sums of one table with numbers in common have the covariance of their noise instead
+of diag(v). A fixed number of records adds nothing, because every null hypothesis has a free
 mean count.
 
 **Statistic.** With :math:`r = y - A m`, :math:`J_0 = A \operatorname{diag}(m) X` and the columns of :math:`J_1`
@@ -120,15 +121,21 @@ class LogLinearNull:
         return self.measured.variances(self.measured.counts + 1)
 
     @cached_property
+    def _whitening(self) -> FloatArray:
+        """Map of the noise to independent noise of variance 1, shape (numbers, numbers)."""
+        if self.measured.has_shared_noise:
+            covariance = self.measured.covariance(self.measured.counts + 1)
+            return np.linalg.inv(np.linalg.cholesky(covariance))
+        return np.diag(1 / np.sqrt(self._noise))
+
+    @cached_property
     def _turn(self) -> FloatArray | None:
         """Map from the published numbers to z, shape (rank, numbers); None where they are used themselves."""
         if self._cells is not None:
             return None
-        weights = 1 / np.sqrt(self._noise)
-        left, sizes, _ = np.linalg.svd(
-            weights[:, np.newaxis] * self.measured.matrix, full_matrices=False
-        )
-        return left[:, sizes > _RANK * sizes.max(initial=0.0)].T * weights
+        turned = self._whitening @ self.measured.matrix
+        left, sizes, _ = np.linalg.svd(turned, full_matrices=False)
+        return left[:, sizes > _RANK * sizes.max(initial=0.0)].T @ self._whitening
 
     def _used(self, counts: FloatArray) -> FloatArray:
         """Return the numbers z of published numbers, shape (..., numbers) to (..., rank)."""

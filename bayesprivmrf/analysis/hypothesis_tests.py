@@ -321,9 +321,16 @@ def _pearson(null: Null) -> float:
     if not direct:
         return math.nan
     variances = measured.variances(means)
-    best = min(direct, key=lambda block: float(variances[block].mean()))
-    counts = np.maximum(measured.counts[best], 0.0)
-    own = means[best] * (counts.sum() / max(means[best].sum(), 1.0))
-    filled = own > 0
-    value = (np.square(counts - own)[filled] / own[filled]).sum()
+    counted = np.zeros(measured.matrix.shape[1], bool)
+    value = 0.0
+    # the most precise tables, of each group or step once
+    for block in sorted(direct, key=lambda block: float(variances[block].mean())):
+        cells = measured.matrix[block].any(axis=0)
+        if (cells & counted).any():
+            continue
+        counted |= cells
+        counts = np.maximum(measured.counts[block], 0.0)
+        own = means[block] * (counts.sum() / max(means[block].sum(), 1.0))
+        filled = own > 0
+        value += (np.square(counts - own)[filled] / own[filled]).sum()
     return float(chi2.sf(value, null.degrees_of_freedom))

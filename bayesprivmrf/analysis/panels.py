@@ -1,7 +1,8 @@
 r"""Tests on panels: variables that were asked of the same people at several times, through the noise.
 
-The tests read one released table for each step, from a time to the next. Replicates draw records from a Markov chain
-at the estimate of the null hypothesis, so that the tables of a replicate are of the same people, and perturb them.
+The tests read one released table for each step, from a time to the next, or sums of a table of several times.
+Replicates draw records from a Markov chain at the estimate of the null hypothesis, so that the tables of a replicate
+are of the same people, and perturb them.
 
 **Stationarity.** Let :math:`n_{tij}` be the transitions from i to j at step t. If all steps have one transition
 matrix, t and j are independent given i, and given the counts of i the steps are independent (Anderson and Goodman
@@ -107,7 +108,7 @@ def homogeneity(
     Parameters
     ----------
     release
-        Noisy tables, one at least for each step from a time to the next; a list for several releases.
+        Noisy tables that hold each step from a time to the next; a list for several releases of the same people.
     times
         The variables of the times, in order; by default all variables of the release.
     draws, rng
@@ -149,7 +150,7 @@ def stationarity_test(
     Parameters
     ----------
     release
-        Noisy tables, one at least for each step from a time to the next; a list for several releases.
+        Noisy tables that hold each step from a time to the next; a list for several releases of the same people.
     times
         The variables of the times, in order, at least three; by default all variables of the release.
     draws, rng
@@ -242,11 +243,13 @@ class StepsChain:
         return np.stack(found, axis=1).reshape(draws, -1)
 
 
-# Remark on a test of several steps; no table of two steps is read, which could check it
-_OF_CHAINS = (
-    RowStatus.MODEL,
-    "records are taken for a Markov chain, which no released number checks",
-)
+def _of_chains(measured: TableNumbers) -> tuple[RowStatus, str]:
+    """Return the remark on a test of several steps."""
+    if measured.has_shared_noise:
+        checked = "which goodness_of_fit can test where a table has three times"
+    else:
+        checked = "which no released number checks"
+    return RowStatus.MODEL, f"records are taken for a Markov chain, {checked}"
 
 
 class ChainNull(LogLinearNull):
@@ -255,7 +258,7 @@ class ChainNull(LogLinearNull):
     @property
     def remark(self) -> tuple[RowStatus, str] | None:
         """Status and note: replicates are drawn from a Markov chain."""
-        return _OF_CHAINS
+        return _of_chains(self.measured)
 
     def drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
         """Draw the tables of the steps of some records, shape (draws, cells)."""
@@ -294,7 +297,7 @@ class EqualMargins:
     def remark(self) -> tuple[RowStatus, str] | None:
         """Status and note where replicates are drawn from a Markov chain of several steps; else None."""
         if len(self.tables) > 1:
-            return _OF_CHAINS
+            return _of_chains(self.measured)
         return None
 
     @property
@@ -350,8 +353,8 @@ class EqualMargins:
     def _root(self) -> FloatArray:
         """Square root of the covariance of the numbers by sampling and noise."""
         matrix = self.measured.matrix
-        noise = self.measured.variances(matrix @ self.expected)
-        return np.linalg.cholesky(matrix @ self._sampling @ matrix.T + np.diag(noise))
+        noise = self.measured.covariance(matrix @ self.expected)
+        return np.linalg.cholesky(matrix @ self._sampling @ matrix.T + noise)
 
     def _whitened(self, vectors: FloatArray) -> FloatArray:
         """Return vectors of shape (numbers, k) in units of sampling and noise."""

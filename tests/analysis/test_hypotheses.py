@@ -8,7 +8,7 @@ from statsmodels.stats.contingency_tables import SquareTable, StratifiedTable
 import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.noise import DiscreteLaplace, NoNoise
+from bayesprivmrf.noise import DiscreteLaplace, NoNoise, RandomRounding
 
 STATES = {"age": ["<30", "30-60", ">60"], "smokes": ["no", "yes"], "ill": ["no", "yes"]}
 RECORDS = 4000
@@ -311,9 +311,52 @@ def test_panels_need_a_table_of_each_step():
         analysis.homogeneity(moves, ["x1", "x3"])
     with pytest.raises(ArgumentError, match="list variables"):
         analysis.homogeneity(moves, "x1")
-    whole = released(PANEL, {tuple(TIMES): np.full((3, 3, 3), 40)})
-    with pytest.raises(ModelError, match="a table of x1, x2"):
+    whole = released(PANEL, {tuple(TIMES): np.full((3, 3, 3), 40)}, RandomRounding(base=3))
+    with pytest.raises(ModelError, match="a table of x1, x2 and no other variable"):
         analysis.stationarity_test(whole)
+
+
+def whole_panel(first, moves, records=RECORDS, seed=0, noise=LAW):
+    """A release of the joint table of three times of a chain."""
+    rng = np.random.default_rng(seed)
+    shares = first[:, np.newaxis, np.newaxis] * moves[0][:, :, np.newaxis] * moves[1]
+    counts = rng.multinomial(records, shares.ravel()).reshape(shares.shape)
+    return released(PANEL, {tuple(TIMES): counts}, noise, seed=seed)
+
+
+@pytest.mark.parametrize("test", [analysis.homogeneity, analysis.stationarity_test])
+def test_without_noise_a_table_of_three_times_says_what_its_two_steps_say(test):
+    whole = whole_panel(np.array([0.5, 0.3, 0.2]), [STAY, STAY], noise=NoNoise())
+    counts = whole.tables[tuple(TIMES)]
+    steps = {("x1", "x2"): counts.sum(axis=2), ("x2", "x3"): counts.sum(axis=0)}
+    apart = test(released(PANEL, steps, NoNoise()), **FEW)
+    joint = test(whole, **FEW)
+    assert joint.df == apart.df
+    assert joint.statistic == pytest.approx(apart.statistic, rel=0.01)
+    assert joint.expected == pytest.approx(apart.expected, rel=0.01)
+    assert "goodness_of_fit" in joint.note
+
+
+def test_a_table_of_three_times_has_the_right_p_values_and_shows_what_changed():
+    start = stationary(STAY)
+    loud = DiscreteLaplace(20.0)
+    found = [
+        test(whole_panel(start, [STAY, STAY], seed=seed, noise=loud), draws=99, rng=seed)
+        for seed in range(25)
+        for test in (analysis.homogeneity, analysis.stationarity_test)
+    ]
+    # level 1e-4 each
+    assert kstest([one.p_value for one in found[::2]], "uniform").pvalue > 1e-4
+    assert kstest([one.p_value for one in found[1::2]], "uniform").pvalue > 1e-4
+    moved = whole_panel(start, [STAY, MOVE], noise=loud)
+    assert analysis.stationarity_test(moved, **FEW).p_value == pytest.approx(1 / 200)
+
+
+def test_pearson_of_a_panel_reads_all_steps():
+    release = panel([0.4, 0.3, 0.3], [STAY, STAY], noise=NoNoise(), seed=3)
+    found = analysis.stationarity_test(release, **FEW)
+    naive = chi2(found.df).isf(found.pearson_p_value)
+    assert naive == pytest.approx(found.statistic, rel=0.02)
 
 
 def test_wide_questions_are_refused():
