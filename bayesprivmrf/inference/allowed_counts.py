@@ -9,13 +9,15 @@ numbers together.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 # Largest count of a cell, records: sums of 8,000 such counts are exact in floats, and no number of records is larger
 MOST = 2.0**40
@@ -99,6 +101,56 @@ def rules_determine(evidence: Evidence) -> bool:
     return found is not None and bool((found.low == found.high).all())
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StatesOfClique:
+    """Joint states of some variables, as sums of the cells of a clique that holds them.
+
+    Parameters
+    ----------
+    states
+        State of each cell of the clique, shape (cells,).
+    columns
+        Position of each of these cells in the model, shape (cells,).
+    size
+        Number of states.
+    """
+
+    states: IntArray
+    columns: IntArray
+    size: int
+
+    @classmethod
+    def of(cls, model: ModelSpecification, variables: tuple[int, ...]) -> list[StatesOfClique]:
+        """Return the joint states within each clique that holds the variables."""
+        size = math.prod(model.cardinalities[v] for v in variables)
+        return [
+            cls(
+                states=cells_within(model.cardinalities, variables, scope),
+                columns=np.arange(start, stop),
+                size=size,
+            )
+            for scope, (start, stop) in zip(model.scopes, pairwise(model.offsets), strict=True)
+            if set(variables) <= set(scope)
+        ]
+
+    def summed(self, of_cells: FloatArray) -> FloatArray:
+        """Return the sum of a number of each cell of the model over the cells of each state, shape (size,)."""
+        return np.bincount(self.states, of_cells[self.columns], self.size)
+
+    def counted_by(self, rows: Any) -> tuple[IntArray, IntArray]:
+        """Return pairs of a state and a row of A that counts the records of this state and no others."""
+        from scipy.sparse import csr_array
+
+        shape = (self.size, rows.shape[1])
+        weights = csr_array((np.ones(self.states.size), (self.states, self.columns)), shape=shape)
+        shared = (weights @ rows.T).tocoo()
+        own, number = shared.coords
+        of_state = np.bincount(self.states, minlength=self.size)
+        of_number = np.diff(rows.tocsr().indptr)
+        is_same = (shared.data == of_state[own]) & (shared.data == of_number[number])
+        return own[is_same], number[is_same]
+
+
 def allowed_states(evidence: Evidence, variables: tuple[int, ...]) -> Ends | None:
     """Return the smallest and largest count of each joint state of some variables, in C order.
 
@@ -112,30 +164,21 @@ def allowed_states(evidence: Evidence, variables: tuple[int, ...]) -> Ends | Non
     variables
         Positions of the variables, in the order of the states.
     """
-    from scipy.sparse import csr_array
-
-    model = evidence.specification
-    home = parent(model.scopes, variables)
     numbers = allowed_numbers(evidence)
-    if home is None or (numbers.high >= MOST).all():
+    homes = StatesOfClique.of(evidence.specification, variables)
+    if not homes or (numbers.high >= MOST).all():
         return None
     cells = allowed_cells(evidence)
     if cells is None:
         return None
-    states = cells_within(model.cardinalities, variables, model.scopes[home])
-    columns = np.arange(*model.offsets[home : home + 2])
-    size = math.prod(model.cardinalities[v] for v in variables)
-    low = np.bincount(states, cells.low[columns], size)
-    high = np.bincount(states, cells.high[columns], size)
-    # numbers that count the records of one of these states
-    weights = csr_array((np.ones(states.size), (states, columns)), shape=(size, model.size))
     is_told = evidence.possible & evidence.is_count & (numbers.high < MOST)
-    rows = evidence.rows[is_told]
-    shared = (weights @ rows.T).tocoo()
-    of_state = np.bincount(states, minlength=size)
-    of_number = np.diff(rows.tocsr().indptr)
-    own, number = shared.coords
-    is_same = (shared.data == of_state[own]) & (shared.data == of_number[number])
-    np.maximum.at(low, own[is_same], numbers.low[is_told][number[is_same]])
-    np.minimum.at(high, own[is_same], numbers.high[is_told][number[is_same]])
+    low = np.zeros(homes[0].size)
+    high = np.full(homes[0].size, np.inf)
+    for home in homes:
+        low = np.maximum(low, home.summed(cells.low))
+        high = np.minimum(high, home.summed(cells.high))
+        # numbers that count the records of one of these states
+        own, number = home.counted_by(evidence.rows[is_told])
+        np.maximum.at(low, own, numbers.low[is_told][number])
+        np.minimum.at(high, own, numbers.high[is_told][number])
     return Ends(low, np.where(high >= MOST, np.inf, high))

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -404,6 +404,11 @@ class Covariances:
     whole: FloatArray
     noise: FloatArray | None = None
     prior: FloatArray | None = None
+
+    def at_least(self, variances: FloatArray) -> Covariances:
+        """Return covariances with independent parts added to cells whose variance is below a given one."""
+        missing = np.maximum(variances - np.diag(self.whole), 0.0)
+        return replace(self, whole=self.whole + np.diag(missing))
 
 
 def normal_table(

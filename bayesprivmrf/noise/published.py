@@ -63,6 +63,10 @@ _LARGEST_SHARE = 0.99
 # Variance of a uniform count on a range, in that of a Poisson count in its middle, from which the range is wide:
 # cells of ranges below it were held more than .92 of the time (benchmarks/published/rounding.py)
 _WIDE = 2.0
+# Width of a range in means of an exponential count below which the count is uniform, to five digits, and above which
+# the upper end has no weight
+_EVEN = 0.01
+_STEEP = 50.0
 # Rows of a perturbation table that serve all larger counts; those of the Office for National Statistics
 _REUSED = 250
 # Largest count of a perturbation table, which bounds its memory; published tables end at 750 or below
@@ -118,6 +122,16 @@ def _averaged_over_counts(means: FloatArray, of: Callable[[np.ndarray], FloatArr
     return weights @ of(counts.astype(float))
 
 
+def are_wide(first: FloatArray, last: FloatArray) -> np.ndarray:
+    """Mask of the ranges that are wide for the counts from their first to their last one.
+
+    A uniform distribution on such a range has twice the variance of a Poisson count in its middle, so that its ends
+    matter, which a normal density does not have.
+    """
+    variance = (np.square(last - first + 1) - 1) / 12
+    return variance > _WIDE * np.maximum((first + last) / 2, 1.0)
+
+
 class PublishedRule(Likelihood):
     """Base of the rules by which agencies change counts.
 
@@ -140,24 +154,43 @@ class PublishedRule(Likelihood):
         return np.maximum(self.squared_error(means), LEAST_VARIANCE)
 
     def normal_given(self, published: ArrayLike, means: ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Return the mean and the variance of the normal density that stands for each published number."""
+        """Return the mean and the variance of the normal density that stands for each published number.
+
+        Its product with the distribution of a count around the expected one has the moments of the count given the
+        number. That distribution is Poisson, and exponential for numbers whose range is wide (`is_coarse`).
+        """
         published = np.asarray(published, dtype=float)
         means = np.maximum(np.asarray(means, dtype=float), _LEAST_MEAN)
-        mean, variance = self._moments_given(published, means)
-        share = np.minimum(variance / means, _LARGEST_SHARE)
+        # a count in a wide range varies with the unknown mean more than a Poisson count around a known one
+        is_coarse = np.asarray(self.is_coarse(published))
+        spread = np.where(is_coarse, np.square(means), means)
+        mean = np.empty(published.shape)
+        variance = np.empty(published.shape)
+        for of, own in (
+            (self._moments_given, ~is_coarse),
+            (self._exponential_moments, is_coarse),
+        ):
+            mean[own], variance[own] = of(published[own], means[own])
+        share = np.minimum(variance / spread, _LARGEST_SHARE)
         odds = share / (1 - share)
         center = mean + odds * (mean - means)
-        return center, np.maximum(odds * means, LEAST_VARIANCE)
+        return center, np.maximum(odds * spread, LEAST_VARIANCE)
 
-    def _is_wide(self, published: ArrayLike) -> np.ndarray:
-        """Mask of the ranges that are wide for the counts that they allow.
-
-        A uniform distribution on such a range has twice the variance of a Poisson count in its middle, so that its
-        ends matter, which a normal density does not have.
-        """
+    def _exponential_moments(
+        self, published: FloatArray, means: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the variance of exponential counts with some means, within the range of each number."""
         first, last = self.allowed(published)
-        variance = (np.square(last - first + 1) - 1) / 12
-        return variance > _WIDE * np.maximum((first + last) / 2, 1.0)
+        begin = first - 0.5
+        width = last + 0.5 - begin
+        # in means: near 0 the distribution is even, and far up the upper end has no weight
+        ratio = np.clip(width / means, _EVEN, _STEEP)
+        decay = np.expm1(ratio)
+        mean = begin + means * (1 - ratio / decay)
+        variance = np.square(means) * (1 - np.square(ratio) * np.exp(ratio) / np.square(decay))
+        is_even = width <= _EVEN * means
+        mean = np.where(is_even, begin + width / 2, mean)
+        return mean, np.where(is_even, np.square(width) / 12, variance)
 
     def _moments_given(
         self, published: FloatArray, means: FloatArray
@@ -562,7 +595,7 @@ class Coarsened(PublishedRule):
 
     def is_coarse(self, published: ArrayLike) -> np.ndarray:
         """Mask of the ranges that are wide for the counts that they allow."""
-        return self._is_wide(published)
+        return are_wide(*self.allowed(published))
 
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the variance of a uniform distribution on the range of each mean, records squared."""
@@ -679,7 +712,7 @@ class Suppressed(PublishedRule):
 
     def is_coarse(self, published: ArrayLike) -> np.ndarray:
         """Mask of the suppressed counts whose range is wide for the counts that they allow."""
-        return self._is_wide(published)
+        return are_wide(*self.allowed(published))
 
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the variance of a uniform distribution on the suppressed counts, records squared.

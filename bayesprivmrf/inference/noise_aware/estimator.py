@@ -34,6 +34,7 @@ from bayesprivmrf.inference.noise_aware.interval import (
     standard_errors,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.wide_ranges import is_open, reference_of
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -54,7 +55,7 @@ from bayesprivmrf.release import NoisyStatistics
 
 # Mark of every row where factors and variables form a cycle: Bethe's approximation has an error, of unknown size
 _LOOPY = Mark(RowStatus.MODEL, "loopy inference, whose error here is not known")
-# Coverage of cells from ranges wider than Poisson counts vary was 0.64 (benchmarks/published/rounding.py)
+# Coverage of odds ratios of cells in ranges wider than Poisson counts vary was 0.80 (benchmarks/published/ranges.py)
 _COARSE = Mark(RowStatus.DOUBTFUL, "published ranges are wide: use LatentCounts")
 
 
@@ -91,9 +92,8 @@ class NoiseAwareSolution(Solution):
         fit = self._fit
         if is_of_records and mode.means.is_smaller:
             estimates, lower, upper = interval_of_records_beyond(mode, asked, fit)
-            marks = [*asked_marks(evidence, asked), *self._own_marks()]
-            found = Limits(estimates, lower, upper, tuple(marks))
-            return _within_rules(evidence, asked, found)
+            found = Limits(estimates, lower, upper, self._marks(asked))
+            return _within_rules(evidence, asked, _over_ranges(evidence, asked, found))
         answers = answers_per_record(asked, fit, mode.means.effects.pull_back)
         if is_of_records:
             estimates, lower, upper = interval_of_records(mode, answers, asked)
@@ -101,8 +101,8 @@ class NoiseAwareSolution(Solution):
             estimates = answers.values
             errors = standard_errors(mode, answers, asked.ends)
             lower, upper = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        marks = [*asked_marks(evidence, asked), *self._own_marks()]
-        found = Limits(estimates, lower, upper, tuple(marks))
+        found = Limits(estimates, lower, upper, self._marks(asked))
+        found = _over_ranges(evidence, asked, found)
         if is_of_records:
             return _within_rules(evidence, asked, found)
         return found
@@ -124,17 +124,29 @@ class NoiseAwareSolution(Solution):
         asked = asked.on(evidence.specification)
         answers = answers_per_record(asked, self._fit, mode.means.effects.pull_back)
         shape = [asked.model.cardinalities[v] for v in asked.variables]
-        uncertainty = normal_table(answers.values, shape, answers_covariances(mode, answers))
-        return joint_estimate(asked, evidence, uncertainty, self.status, self._own_marks())
+        covariances = answers_covariances(mode, answers)
+        marks = self._own_marks()
+        reference = reference_of(evidence, asked)
+        if reference is not None:
+            covariances = covariances.at_least(reference.variance)
+            marks.append(_COARSE)
+        uncertainty = normal_table(answers.values, shape, covariances)
+        return joint_estimate(asked, evidence, uncertainty, self.status, marks)
 
     def _own_marks(self) -> list[Mark]:
         """Return marks for all rows of this fit."""
-        marks = []
-        if not self._engine().is_exact:
-            marks.append(_LOOPY)
-        if self.mode.means.evidence.is_coarse:
+        if self._engine().is_exact:
+            return []
+        return [_LOOPY]
+
+    def _marks(self, asked: Asked) -> tuple[Mark, ...]:
+        """Return marks for the rows of a question; limits of a clique's joint states allow for wide ranges."""
+        evidence = self.mode.means.evidence
+        marks = [*asked_marks(evidence, asked), *self._own_marks()]
+        is_beyond = asked.bound is not None or bool(asked.apart)
+        if is_beyond and is_open(evidence):
             marks.append(_COARSE)
-        return marks
+        return tuple(marks)
 
     def _effect_limits(self, prob: float, coding: EffectCoding) -> tuple[EffectTable, Limits]:
         """Return the effects with normal limits from the curvature at the mode."""
@@ -144,7 +156,10 @@ class NoiseAwareSolution(Solution):
         table = EffectTable.of(effects, self.specification, coding)
         covariances = contrast_covariances(mode, table.matrix)
         limits = table.limits_of_normal(mode.coordinates, covariances, evidence, prob)
-        return table, limits._replace(marks=(*limits.marks, *self._own_marks()))
+        marks = [*limits.marks, *self._own_marks()]
+        if is_open(evidence):
+            marks.append(_COARSE)
+        return table, limits._replace(marks=tuple(marks))
 
     def _chain_limits(self, asked: ChainFunction, prob: float) -> Limits:
         if self.inference != "exact":
@@ -339,6 +354,15 @@ class NoiseAwareMAP(NamedSettings):
             fields["status"] = Status.NOT_TRUSTED
             fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
+
+
+def _over_ranges(evidence: Evidence, asked: Asked, found: Limits) -> Limits:
+    """Return limits that are at least as wide as published ranges leave the counts or the probabilities."""
+    reference = reference_of(evidence, asked)
+    if reference is None:
+        return found
+    lower, upper = reference.hull(asked.prob, found.lower, found.upper)
+    return found._replace(lower=lower, upper=upper)
 
 
 def _within_rules(evidence: Evidence, asked: Asked, found: Limits) -> Limits:

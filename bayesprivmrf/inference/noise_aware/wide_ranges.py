@@ -1,0 +1,145 @@
+"""Limits of rows that rest on published ranges which are wide for their counts.
+
+Within a wide range a count is nearly as likely as its neighbors, while the normal approximation takes it for known to
+the accuracy that the other numbers and the prior give. The limits are therefore widened to those of a reference: the
+counts of the cells in wide ranges are independent and uniform between the ends that all numbers allow. A row's own
+ends, if a number or a sum of cells bounds it, may be nearer. The reference leaves out what the prior says, so that
+the interval is wide rather than wrong; `LatentCounts` gives shorter ones.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import norm
+
+from bayesprivmrf.inference.allowed_counts import (
+    StatesOfClique,
+    allowed_cells,
+    allowed_states,
+)
+from bayesprivmrf.inference.asked import Asked
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.published import are_wide
+
+
+class RangeReference(NamedTuple):
+    """Middles and variances of independent counts, records; the variance is 0 where no wide range bears on a count.
+
+    Arrays of one shape.
+    """
+
+    middle: FloatArray
+    variance: FloatArray
+
+    def of_shares(self) -> RangeReference:
+        """Return middles and variances of the shares of the counts, of which these are a sample."""
+        total = self.middle.sum()
+        share = self.middle / total
+        # a share grows with its own count, and falls with the others
+        noise = self.variance * (1 - 2 * share) + np.square(share) * self.variance.sum()
+        variance = noise / total**2 + share * (1 - share) / total
+        return RangeReference(share, np.where(noise > 0, variance, 0.0))
+
+    def hull(
+        self, prob: float, lower: FloatArray, upper: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return limits that contain some limits and, where a wide range bears on a row, its normal ones."""
+        reach = norm.ppf(0.5 + prob / 2) * np.sqrt(self.variance)
+        is_wide = self.variance > 0
+        lowest = np.minimum(lower, np.maximum(self.middle - reach, 0.0))
+        highest = np.maximum(upper, self.middle + reach)
+        return np.where(is_wide, lowest, lower), np.where(is_wide, highest, upper)
+
+
+@lru_cache(maxsize=4)
+def _of_cells(evidence: Evidence) -> RangeReference | None:
+    """Return the reference of each cell of the model, shape (model size,); None if no published range is wide."""
+    cells = None
+    if evidence.is_coarse:
+        cells = allowed_cells(evidence)
+    if cells is None:
+        return None
+    # a range that is published for one cell
+    sizes = np.diff(evidence.rows.tocsr().indptr)
+    of_cell = _is_coarse(evidence) & (sizes == 1)
+    is_published = np.asarray(evidence.rows[of_cell].sum(axis=0)).ravel() > 0
+    # other numbers may leave a narrow part of the range
+    is_wide = is_published & are_wide(*cells)
+    width = np.where(is_wide, cells.high - cells.low, 0.0)
+    return RangeReference((cells.low + cells.high) / 2, _of_uniform(width))
+
+
+def _of_uniform(width: FloatArray) -> FloatArray:
+    """Return the variance of a whole number that is uniform between two ends."""
+    return (np.square(width + 1) - 1) / 12
+
+
+def _is_coarse(evidence: Evidence) -> np.ndarray:
+    """Mask of the counts whose published range is wide for them, shape (numbers,)."""
+    found = np.zeros(evidence.offsets[-1], dtype=bool)
+    for law, (start, stop) in zip(evidence.noise, pairwise(evidence.offsets), strict=True):
+        if law.is_tabled:
+            found[start:stop] = law.is_coarse(evidence.published[start:stop])
+    return found & evidence.is_count
+
+
+def _of_states(evidence: Evidence, variables: tuple[int, ...]) -> RangeReference | None:
+    """Return the reference of each joint state of some variables, in C order; None if no wide range bears on any."""
+    cells = _of_cells(evidence)
+    if cells is None:
+        return None
+    ends = allowed_states(evidence, variables)
+    if ends is None:
+        return None
+    middle = (ends.low + ends.high) / 2
+    variance = _of_uniform(ends.high - ends.low)
+    is_open = np.zeros(len(variance), dtype=bool)
+    for home in StatesOfClique.of(evidence.specification, variables):
+        of_sums = home.summed(cells.variance)
+        states, _ = home.counted_by(evidence.rows[_is_coarse(evidence)])
+        is_open |= of_sums > 0
+        is_open[states] |= are_wide(ends.low, ends.high)[states]
+        is_nearer = (of_sums > 0) & (of_sums < variance)
+        middle = np.where(is_nearer, home.summed(cells.middle), middle)
+        variance = np.where(is_nearer, of_sums, variance)
+    variance = np.where(is_open & np.isfinite(variance), variance, 0.0)
+    if not variance.any():
+        return None
+    return RangeReference(np.where(np.isfinite(middle), middle, 0.0), variance)
+
+
+def reference_of(evidence: Evidence, asked: Asked) -> RangeReference | None:
+    """Return the reference of the rows of a question, of their shares if it is of the population.
+
+    None if no wide range bears on them, or the question is of more than the joint states of a clique.
+    """
+    if asked.bound is not None:
+        return None
+    found = _of_states(evidence, (*asked.variables, *asked.given))
+    if found is None:
+        return None
+    cards = asked.model.cardinalities
+    codes = [range(cards[v]) for v in asked.variables]
+    kept = np.ix_(*codes, *asked.given.values())
+    shape = [cards[v] for v in (*asked.variables, *asked.given)]
+    rows = math.prod(map(len, codes))
+    own = RangeReference(
+        *(part.reshape(shape)[kept].reshape(rows, -1).sum(axis=1) for part in found)
+    )
+    if not own.variance.any():
+        return None
+    if asked.of == "population":
+        return own.of_shares()
+    return own
+
+
+def is_open(evidence: Evidence) -> bool:
+    """Return True if the numbers together leave the count of some cell in a wide range."""
+    cells = _of_cells(evidence)
+    return cells is not None and bool(cells.variance.any())
