@@ -43,6 +43,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from bayesprivmrf.inference.criticism.noise_misfit import misfit_of_estimate
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.interval_frame import Status
@@ -92,6 +93,10 @@ _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 
 # Nats below the best bound at which the scan of the grid ends: more than the noise of a bound
 _FAR_BELOW = 10.0
+
+# P-value of an estimate below which the search is repeated with its scales. That of a mode is near 1, because it is
+# closer to the numbers than noise and sampling are
+_SUSPECT_TAIL = 0.05
 
 # Pairs of opposite normal draws over which a bound is a mean; arbitrary
 _PAIRS = 6
@@ -214,6 +219,33 @@ class Search(Objective):
 
     def run(self) -> Mode:
         """Return the mode, with learned scales where `settings` asks for them."""
+        mode, start = self._first()
+        if self.settings.scale is not None:
+            return mode
+        return self._or_better(mode, start)
+
+    def _or_better(self, mode: Mode, start: FloatArray) -> Mode:
+        """Return a mode, or a more probable one that the search finds from its start with the learned scales.
+
+        The first round has wide scales and wide widths, over which the loss of the numbers is averaged. There it may
+        empty a state that all tables hold, and no later step leads back. Such a mode misses these numbers.
+        """
+        misfit = misfit_of_estimate(self.means.evidence, mode.marginals)
+        if misfit is None or misfit.tail >= _SUSPECT_TAIL:
+            return mode
+        rounds = self.settings.rounds
+        other = self.settle(start, mode.log_scales, schedule_of(rounds, learns=not self.is_dense))
+        if self._value(other, mode.log_scales) < self._value(mode, mode.log_scales):
+            return replace(other, trust=mode.trust)
+        return mode
+
+    def _value(self, mode: Mode, log_scales: FloatArray) -> float:
+        """Return the objective at a mode, with the scales of the prior as given and without widths, nats."""
+        variance = self.variance(self.means.at(mode.point))
+        return self.penalised(mode.point, log_scales, variance, np.zeros(len(variance)))[0]
+
+    def _first(self) -> tuple[Mode, FloatArray]:
+        """Return the mode that the search ends at, and the point where it began."""
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.means.evidence.total)
@@ -225,9 +257,9 @@ class Search(Objective):
         scales = np.full(self.prior.count, np.log(_WIDE_SCALE if scale is None else scale))
         start = self._better_start(uniform, scales)
         if scale is not None:
-            return self.settle(start, scales, given)
+            return self.settle(start, scales, given), start
         if not self.is_dense:
-            return self.settle(start, scales, learning)
+            return self.settle(start, scales, learning), start
         mode = self._on_trial(start, scales)
         trust = self._trust(mode)
         if trust > 0 and mode.status is not Status.CONVERGED and mode.rounds < rounds:
@@ -238,7 +270,7 @@ class Search(Objective):
             # the two answers are mixed, so that the estimate does not jump where trust runs out
             scales = trust * mode.log_scales + (1 - trust) * bound
             mode = self.settle(point, scales, given)
-        return replace(mode, trust=trust)
+        return replace(mode, trust=trust), start
 
     @cached_property
     def _largest_entropy(self) -> FloatArray:
