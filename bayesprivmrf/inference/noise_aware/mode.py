@@ -98,6 +98,9 @@ _FAR_BELOW = 10.0
 # closer to the numbers than noise and sampling are
 _SUSPECT_TAIL = 0.05
 
+# Nats by which the objective of another mode is lower; searches that end at one mode differ by less
+_OTHER_MODE = 1.0
+
 # Pairs of opposite normal draws over which a bound is a mean; arbitrary
 _PAIRS = 6
 
@@ -235,7 +238,8 @@ class Search(Objective):
             return mode
         rounds = self.settings.rounds
         other = self.settle(start, mode.log_scales, schedule_of(rounds, learns=not self.is_dense))
-        if self._value(other, mode.log_scales) < self._value(mode, mode.log_scales):
+        gain = self._value(mode, mode.log_scales) - self._value(other, mode.log_scales)
+        if gain > _OTHER_MODE:
             return replace(other, trust=mode.trust)
         return mode
 
