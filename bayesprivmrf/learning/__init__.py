@@ -4,21 +4,20 @@
 them.
 """
 
-from bayesprivmrf.errors import removed
-from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.monomials import LearnedMonomials
-from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.models.potentials import LearnedPotentials
-from bayesprivmrf.learning.models.regression import LearnedRegression
-from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.simulated import SimulatedSurvey, simulated_survey
-from bayesprivmrf.learning.structure.released import ReleasedGraph
+from __future__ import annotations
 
+from typing import Any
+
+import lazy_loader
+
+from bayesprivmrf.errors import removed
+
+_present, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 # where the simulation of two-state indicators is now
 _INDICATORS = (
     "benchmarks/rivals.py of the repository, and `simulated_survey` simulates other records"
 )
-__getattr__ = removed(
+_removed = removed(
     __name__,
     {
         "Trials": "benchmarks/papers/dpsgd_search.py of the repository",
@@ -27,15 +26,12 @@ __getattr__ = removed(
     },
 )
 
-__all__ = [
-    "LearnedIsing",
-    "LearnedMonomials",
-    "LearnedNetwork",
-    "LearnedPairwise",
-    "LearnedPotentials",
-    "LearnedRegression",
-    "ReleasedGraph",
-    "ReleasedParities",
-    "SimulatedSurvey",
-    "simulated_survey",
-]
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return _present(name)
+    return _removed(name)
