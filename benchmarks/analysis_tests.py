@@ -12,7 +12,12 @@ the second (Giacomini, Politis and White 2013). A row for each setting:
 
 Settings that are in ``--out`` already are left out, so that a run goes on where it was stopped.
 
+With `--draws` each replication is a whole test with as many replicates, as a user runs it, on a true hypothesis.
+A row has the shares of rejections at the levels 0.05 and 0.1.
+
     OMP_NUM_THREADS=1 uv run python benchmarks/analysis_tests.py --replications 2000 --seed 2 --out tests.csv
+    OMP_NUM_THREADS=1 uv run python benchmarks/analysis_tests.py --replications 200 --draws 999 --seed 41 \
+        --kinds "independence, 2x2 in three strata" --settings 2000 1 --out whole.csv
 """
 
 import os
@@ -34,6 +39,7 @@ from scipy.stats import chi2
 
 from bayesprivmrf.analysis._measured import TableNumbers
 from bayesprivmrf.analysis._score import LogLinearNull, hierarchical_design
+from bayesprivmrf.analysis.hypothesis_tests import bootstrapped
 from bayesprivmrf.analysis.panels import ChainNull, EqualMargins, StepsChain
 from bayesprivmrf.noise import DiscreteLaplace, NoNoise
 
@@ -276,11 +282,7 @@ def statistics(kind, measured, spread, replications, rng, is_refitted):
 
 def setting(kind, records, epsilon, replications, rng, is_refitted):
     """Size, size without the noise, power, and power of exact records, of one setting."""
-    tables = len(kind.scopes)
-    if kind.shape == PANEL:
-        tables = kind.shape[0]
-    noise = DiscreteLaplace(SENSITIVITY * tables / epsilon)
-    measured = template(kind, records, noise)
+    measured = released(kind, records, epsilon)
     (own, again, naive, _), df = statistics(kind, measured, 0.0, replications, rng, is_refitted)
     critical = np.quantile(again, 1 - LEVEL)
     nominal = chi2.ppf(1 - LEVEL, df)
@@ -291,6 +293,25 @@ def setting(kind, records, epsilon, replications, rng, is_refitted):
         (other > critical).mean(),
         (true > nominal).mean(),
     )
+
+
+def released(kind, records, epsilon):
+    """Released numbers of a test, whose counts are still to come."""
+    tables = len(kind.scopes)
+    if kind.shape == PANEL:
+        tables = kind.shape[0]
+    return template(kind, records, DiscreteLaplace(SENSITIVITY * tables / epsilon))
+
+
+def whole(kind, measured, replications, draws, rng):
+    """Shares of true hypotheses that whole tests reject at the level 0.05 and at twice that level."""
+    found = []
+    for _ in range(replications):
+        counts = kind.counts(measured.total, 0.0, rng).astype(float)
+        noisy = measured.perturbed(counts[np.newaxis], rng)[0]
+        null = kind.null(replace(measured, counts=noisy))
+        found.append(bootstrapped(null, "", draws, rng).p_value)
+    return [(np.array(found) <= level).mean() for level in (LEVEL, 2 * LEVEL)]
 
 
 COLUMNS = [
@@ -313,18 +334,29 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("tests.csv"))
     parser.add_argument("--refit", action="store_true", help="estimate each replicate anew")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS))
+    parser.add_argument("--draws", type=int, help="replicates of whole tests")
+    parser.add_argument("--settings", type=float, nargs=2, help="one setting: records and epsilon")
     arguments = parser.parse_args()
-    done = pd.DataFrame(columns=COLUMNS)
+    columns = COLUMNS
+    if arguments.draws:
+        columns = [*COLUMNS[:3], "rejected at 0.05", "rejected at 0.1"]
+    done = pd.DataFrame(columns=columns)
     if arguments.out.exists():
         done = pd.read_csv(arguments.out)
     for place, (name, (kind, settings)) in enumerate(KINDS.items()):
         for records, epsilon in settings:
             is_done = (done[COLUMNS[:3]] == [name, records, epsilon]).all(axis=1).any()
-            if is_done or name not in arguments.kinds:
+            is_asked = arguments.settings in (None, [records, epsilon])
+            if is_done or not is_asked or name not in arguments.kinds:
                 continue
             rng = np.random.default_rng([arguments.seed, place, records, int(10 * epsilon)])
-            figures = setting(kind, records, epsilon, arguments.replications, rng, arguments.refit)
-            row = pd.DataFrame([[name, records, epsilon, *figures]], columns=COLUMNS).round(4)
+            replications = arguments.replications
+            if arguments.draws:
+                measured = released(kind, records, epsilon)
+                figures = whole(kind, measured, replications, arguments.draws, rng)
+            else:
+                figures = setting(kind, records, epsilon, replications, rng, arguments.refit)
+            row = pd.DataFrame([[name, records, epsilon, *figures]], columns=columns).round(4)
             row.to_csv(arguments.out, mode="a", header=not arguments.out.exists(), index=False)
 
 
