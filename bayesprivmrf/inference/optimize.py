@@ -104,19 +104,20 @@ def minimize_in_box(
     *,
     gradient_tolerance: float,
     iterations: int,
+    memory: int = _KEPT_IN_BOX,
 ) -> Optimum:
     """Minimise a smooth function of many variables within a box.
 
     Parameters
     ----------
-    objective, start, iterations
+    objective, start, iterations, memory
         As for `minimize`.
     bounds
         Lowest and highest value of each variable; infinite where there is none.
     gradient_tolerance
         Converged when no entry of the projected gradient exceeds this.
     """
-    options = _options(gradient_tolerance, iterations, _KEPT_IN_BOX)
+    options = _options(gradient_tolerance, iterations, memory)
     result = _searched(objective, start, options, bounds=bounds)
     point = np.asarray(result.x)
     projected = point - np.clip(point - np.asarray(result.jac), *bounds)
@@ -213,7 +214,7 @@ def ridge_mode(
     unit
         Scale of each coordinate in the search.
     search
-        Settings of `minimize`.
+        Settings of `minimize`; or those of `minimize_in_box`, among them `bounds` of β over its units.
     """
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -224,6 +225,8 @@ def ridge_mode(
             found - means + pull
         )
 
+    if "bounds" in search:
+        return minimize_in_box(objective, start / unit, **search)
     return minimize(objective, start / unit, **search)
 
 
