@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -356,14 +357,14 @@ def wide_beside_narrow():
     network = bpm.declare(
         states={"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, cliques=[("a", "b"), ("b", "c")]
     )
-    counts = np.array([[500, 7, 12], [0, 700, 15]])
-    hidden = np.array([[500, -1, -1], [0, 700, -1]])
+    counts = np.array([[500, 7, 12], [90, 700, 15]])
+    hidden = np.array([[500, -1, -1], [90, 700, -1]])
     shown = bpm.NoisyStatistics.from_tables(
         network,
         {
             ("a", "b"): hidden,
             "b": counts.sum(axis=0),
-            ("b", "c"): [[300, 201], [300, 408], [9, 18]],
+            ("b", "c"): [[300, 291], [300, 408], [9, 18]],
         },
         noise={("a", "b"): Suppressed(1, 40), "b": NoNoise(), ("b", "c"): Rounded(3)},
     )
@@ -387,6 +388,30 @@ def test_only_rows_that_wide_ranges_leave_open_rest_on_them():
     ]
     assert [set(each.status) for each in frames] == [{"doubtful"}, {"ok"}, {"ok"}, {"ok"}]
     assert set(solution.interval(["a", "c"]).status) == {"doubtful"}
+
+
+def test_an_exact_count_of_zero_is_no_probability_of_zero():
+    """Of a group with the probability 1 - 0.1^(1/N) nobody is among N records with probability 0.1."""
+    network = bpm.declare({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
+    release = bpm.NoisyStatistics.from_tables(
+        network, {("a", "b"): [[50, 0, -1], [60, 40, 30]]}, noise=Suppressed(1, 5), total=184
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    joint = solution.interval(["a", "b"])
+    assert joint.upper.loc[(0, 1)] == pytest.approx(1 - 0.1 ** (1 / 184))
+    within = solution.interval(["b"], given={"a": 0})
+    assert within.upper.loc[1] == pytest.approx(1 - 0.1 ** (1 / 54), rel=1e-2)
+    assert solution.interval(["a", "b"], of="records").upper.loc[(0, 1)] == 0
+    assert analysis.odds_ratios(solution, "a", "b").estimate.isna().all()
+
+
+def test_a_structural_zero_keeps_its_probability_of_zero():
+    plain = bpm.ModelSpecification.from_pgmpy(PAIR)
+    model = dataclasses.replace(plain, impossible=((("a", 0), ("b", 1)),))
+    release = bpm.NoisyStatistics.from_tables(
+        model, {("a", "b"): [[50, 0], [60, -1]]}, noise=Suppressed(1, 5)
+    )
+    assert bpm.NoiseAwareMAP().fit(release).interval(["a", "b"]).upper.loc[(0, 1)] == 0
 
 
 @pytest.mark.parametrize(("below", "is_wide"), [(5, False), (20, True), (500, True)])
