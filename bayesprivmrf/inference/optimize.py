@@ -214,7 +214,7 @@ def ridge_mode(
     unit
         Scale of each coordinate in the search.
     search
-        Settings of `minimize`; or, with `bounds`, of `minimize_in_box`.
+        Settings of `minimize`; or those of `minimize_in_box`, among them `bounds` of β over its units.
     """
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -225,8 +225,9 @@ def ridge_mode(
             found - means + pull
         )
 
-    find = minimize_in_box if "bounds" in search else minimize
-    return find(objective, start / unit, **search)
+    if "bounds" in search:
+        return minimize_in_box(objective, start / unit, **search)
+    return minimize(objective, start / unit, **search)
 
 
 def match_marginals(

@@ -105,6 +105,8 @@ class Likelihood(ABC):
         True if the published number is the middle of two bounds of the count. It is then no estimate of the count.
     is_tabled
         True if the engine of whole records reads `table`. Such numbers have no relaxed counts.
+    gives_one_number
+        True if the number of a group of records is the same in every table, as under rounding without chance.
     hides
         True if the likelihood hides the count, so that a release may have a privacy guarantee.
     scale, half_width
@@ -128,6 +130,7 @@ class Likelihood(ABC):
     name: ClassVar[str]
     is_discrete: ClassVar[bool] = True
     is_additive: ClassVar[bool] = False
+    gives_one_number: ClassVar[bool] = False
     scale: float
     half_width: float
 

@@ -252,6 +252,7 @@ class Rounded(PublishedRule):
     kind: str = "nearest"
 
     name: ClassVar[str] = "rounded"
+    gives_one_number: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "base", whole_number("base", self.base, 2, _LARGEST_BASE))
@@ -519,6 +520,7 @@ class Coarsened(PublishedRule):
     ranges: Any
 
     name: ClassVar[str] = "coarsened"
+    gives_one_number: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         must = "be pairs of whole numbers from 0 to 2^52, smallest first, in increasing order without overlap"
@@ -649,6 +651,7 @@ class Suppressed(PublishedRule):
     below: int = 5
 
     name: ClassVar[str] = "suppressed"
+    gives_one_number: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", whole_number("low", self.low, 0))
@@ -789,6 +792,7 @@ class CellKey(PublishedRule):
     ptable: Any = field(repr=False)
 
     name: ClassVar[str] = "cell-key"
+    gives_one_number: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.ptable, str):

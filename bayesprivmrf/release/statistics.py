@@ -52,6 +52,7 @@ from bayesprivmrf.release.promises import (
     promise_sentence,
     whole_total,
 )
+from bayesprivmrf.release.repeats import without_repeats
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -260,7 +261,8 @@ class NoisyStatistics(Released):
             The declared model. A query may also read variables that are together in no clique; the model that is
             fitted stays the declared one.
         measurements
-            The measurements, in any order and number. A query may occur several times.
+            The measurements, in any order and number. A query may occur several times. A number of the same records
+            under the same rule is used once where the rule gives it alike in every table, as cell keys do.
         guarantee
             The guarantee, if it is not that of the releases from which all measurements were taken unchanged.
             A measurement that is written anew, ``Measurement(query, values, noise)``, has no guarantee that is known
@@ -314,6 +316,11 @@ class NoisyStatistics(Released):
         )
         refuse_copies(told_by(release.bound, release.measurements))
         refuse_impossible([each.aligned(model) for each in given], release._is_informative)
+        kept = without_repeats(release.bound, release.measurements)
+        if sum(one.values.size for one in kept) < sum(
+            one.values.size for one in release.measurements
+        ):
+            return cls.from_measurements(declared, kept, guarantee=guarantee, total=total)
         return release
 
     def replicate(self, solution: Any, *, rng: int | np.random.Generator) -> NoisyStatistics:

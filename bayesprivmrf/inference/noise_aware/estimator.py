@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
-from bayesprivmrf.inference.allowed_counts import allowed_states
+from bayesprivmrf.inference.allowed_counts import StatesOfClique, allowed_states
 from bayesprivmrf.inference.answers import FittedPotentials, answers_per_record
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
@@ -57,6 +57,9 @@ from bayesprivmrf.release import NoisyStatistics
 _LOOPY = Mark(RowStatus.MODEL, "loopy inference, whose error here is not known")
 # Coverage of odds ratios of cells in ranges wider than Poisson counts vary was 0.80 (benchmarks/published/ranges.py)
 _COARSE = Mark(RowStatus.DOUBTFUL, "published ranges are wide: use LatentCounts")
+
+# Expected records below which a fit has none: a rounding error of an exact count of 0
+_NONE = 1e-6
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -105,7 +108,30 @@ class NoiseAwareSolution(Solution):
         found = _over_ranges(evidence, asked, found)
         if is_of_records:
             return _within_rules(evidence, asked, found)
-        return found
+        return self._above_none(evidence, asked, found)
+
+    def _above_none(self, evidence: Evidence, asked: Asked, found: Limits) -> Limits:
+        """Return limits of probabilities that are no lower than those of a group without a record among N.
+
+        An exact count of 0 puts the fitted probability to 0. With the wanted probability p, that of the population
+        is below 1 - (1 - p) ** (1 / N).
+        """
+        homes = StatesOfClique.of(evidence.specification, (*asked.variables, *asked.given))
+        if asked.bound is not None or not homes:
+            return found
+        shape = [evidence.specification.cardinalities[v] for v in (*asked.variables, *asked.given)]
+        rows = len(found.estimates)
+        kept = np.ix_(*map(range, shape[: len(asked.variables)]), *asked.given.values())
+
+        def of_rows(of_cells: FloatArray) -> FloatArray:
+            return homes[0].summed(of_cells).reshape(shape)[kept].reshape(rows, -1).sum(axis=1)
+
+        records = evidence.total * of_rows(self.mode.marginals)
+        is_possible = of_rows(np.isfinite(evidence.family.base).astype(float)) > 0
+        is_empty = is_possible & (records < _NONE)
+        highest = 1 - (1 - asked.prob) ** (1 / max(records.sum(), 1.0))
+        upper = np.where(is_empty, np.maximum(found.upper, highest), found.upper)
+        return found._replace(upper=upper)
 
     @property
     def _fit(self) -> FittedPotentials:
@@ -125,12 +151,14 @@ class NoiseAwareSolution(Solution):
         answers = answers_per_record(asked, self._fit, mode.means.effects.pull_back)
         shape = [asked.model.cardinalities[v] for v in asked.variables]
         covariances = answers_covariances(mode, answers)
+        # an exact count of 0 leaves a rounding error, and a ratio with it is not defined
+        values = np.where(evidence.total * answers.values < _NONE, 0.0, answers.values)
         marks = self._own_marks()
         reference = reference_of(evidence, asked)
         if reference is not None:
             covariances = covariances.at_least(reference.variance)
             marks.append(_COARSE)
-        uncertainty = normal_table(answers.values, shape, covariances)
+        uncertainty = normal_table(values, shape, covariances)
         return joint_estimate(asked, evidence, uncertainty, self.status, marks)
 
     def _own_marks(self) -> list[Mark]:
