@@ -207,8 +207,13 @@ def test_measurements_of_others_may_read_scopes_that_no_clique_holds(name):
         assert [one.labels for one in published.bound] == labels
         np.testing.assert_array_equal(published.flat, release.flat)
         assert published.guarantee is None
-    one = ESTIMATORS["NoiseAwareMAP"](published)
-    two = ESTIMATORS["NoiseAwareMAP"](release)
+
+
+def test_a_fit_to_measurements_of_others_is_that_to_the_release():
+    release = ends_release(stack="merged")
+    same = [Measurement(one.query, one.values, one.noise) for one in release.measurements]
+    one = bpm.NoiseAwareMAP().fit(NoisyStatistics.from_measurements(NETWORK, same))
+    two = bpm.NoiseAwareMAP().fit(release)
     np.testing.assert_array_equal(one.marginals.flat, two.marginals.flat)
 
 

@@ -288,7 +288,7 @@ def test_an_audit_with_the_worst_persons_flags_noise_for_records():
         cost = exact_cost(draws, release.guarantee)
         assert cost == pytest.approx(3.0 if is_flagged else 1.0)
         assert worst_case.exceeds(draws, cost, 1.0) == is_flagged
-    assert not audit_releases(right, model, runs=200, confidence=0.999).is_violated
+    assert not audit_releases(right, model, runs=100, confidence=0.999).is_violated
 
 
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
@@ -342,7 +342,7 @@ def test_the_command_line_takes_persons(tmp_path, capsys):
             "--set",
             "at_most=2",
             "--runs",
-            "5000",
+            "1000",
         ]
     )
 

@@ -779,7 +779,7 @@ def test_whole_releases_of_queries_pass_their_audit(adjacency):
         warnings.catch_warnings()
     ):  # the noise hides the made-up records, which says nothing about the mechanism
         warnings.simplefilter("error", NoiseWarning)
-        result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=150)
+        result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=100)
     assert not result.is_violated
     # the noise has no seed: under replace-one this is .9, with a deviation of .2
     assert max(result.epsilon_lower) > 0.1

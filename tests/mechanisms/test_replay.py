@@ -235,7 +235,10 @@ def repeats_a_twin(name: str, case: Case, relation: Adjacency) -> bool:
 def costs(
     name: str, case: Case, relation: Adjacency, monkeypatch: Any, multiple: float = 1.0
 ) -> tuple[Any, float]:
-    """Return what a release costs at a multiple of the budget, and what is promised without it."""
+    """Return what a release costs at a multiple of the budget, and what is promised without it.
+
+    Of a twin, the cost of the first neighbour that costs more than is promised.
+    """
     kind, settings = FOR_COMPARISON.get(name) or (getattr(mechanisms, name), SETTINGS[name])
     settings = settings | case.settings
     if "adjacency" in {one.name for one in fields(kind)}:
@@ -254,7 +257,10 @@ def costs(
     if case.source is OneChoice:
         monkeypatch.setattr("bayesprivmrf.mechanisms.frank_wolfe.search.choose_atoms", source.atom)
     given = neighbours_of(data, others, relation)
-    return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
+    promised = getattr(promise, budget)
+    enough = math.inf if multiple == 1.0 else promised
+    cost = replayed(mechanism, network, data, given, source, case.spent, enough=enough)
+    return cost, promised
 
 
 @every(is_slow=repeats_a_release)

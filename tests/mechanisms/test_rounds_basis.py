@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import networkx as nx
 import numpy as np
@@ -130,9 +131,8 @@ def random_run(seed: int):
     return plan.rho, run, codes, [codes[1:], *(np.vstack([codes, one]) for one in others)]
 
 
-def costs_by_promise(seeds) -> list[float]:
+def costs_by_promise(seeds) -> Iterator[float]:
     """What the worst neighbour of each random run costs, as a share of the promise; all release the same."""
-    found = []
     for seed in seeds:
         rho, run, codes, neighbours = random_run(seed)
         released, here = run(codes)
@@ -142,8 +142,7 @@ def costs_by_promise(seeds) -> list[float]:
             assert same == released
             assert [step.public for step in there] == [step.public for step in here]
             worst = max(worst, float(sum(a.rho(b) for a, b in zip(here, there, strict=True))))
-        found.append(worst / rho)
-    return found
+        yield worst / rho
 
 
 def test_no_neighbour_of_random_models_workloads_and_declared_cliques_costs_more_than_is_promised():
@@ -166,7 +165,7 @@ def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(mo
         return np.sort(np.concatenate([scores[ends[:, 0] < 0], scores[np.array(kept, dtype=int)]]))
 
     monkeypatch.setattr(rounds, "basis_scores", by_distance)
-    assert max(costs_by_promise(range(0, 80, 4))) > 1.01
+    assert any(cost > 1.01 for cost in costs_by_promise(range(0, 80, 4)))
 
 
 def test_a_thousand_columns_have_a_size():
