@@ -65,19 +65,19 @@ CASES = {
     ],
 )
 def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
-    """Means within .12 posterior standard deviations, deviations within a tenth: 1,800 draws, worth 1,200 or more."""
+    """Means within .15 posterior standard deviations, deviations within .13: 1,100 draws, worth 750 or more."""
     given = NoisyStatistics.from_measurements(PAIR, CASES[case], total=None if is_private else 15)
     evidence = gather(given, takes_bounds=True)
     mean, sd = enumerated(evidence, 0.4, range(6, 31) if is_private else [15])
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = TableEngine(evidence=evidence, concentration=0.4, **known)
     assert formulation.other is None  # relaxed counts do not keep bounds
-    drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=550, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, 4), finished.total.reshape(-1)])
     varies = sd > 1e-9
-    assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.12
-    assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.1)
+    assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.15
+    assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.13)
     np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
     """
     rng, held, number = np.random.default_rng(4), 0, 0
     base, model = DiscreteLaplace(2.0), specification({"a": list(range(8))}, [("a",)])
-    for trial in range(40):
+    for trial in range(25):
         truth = rng.multinomial(120, rng.dirichlet(np.full(8, 0.7)))
         noisy = truth + base.draw(8, rng)
         pairs = [
@@ -105,7 +105,7 @@ def test_intervals_of_withheld_counts_hold_them_at_their_level():
         shaken, is_withheld = truth + rng.uniform(-0.5, 0.5, 8), noisy < 10
         held += int(((lower <= shaken) & (shaken <= upper))[is_withheld].sum())
         number += int(is_withheld.sum())
-    assert number > 100
+    assert number > 80
     assert abs(held - 0.9 * number) < 3.9 * np.sqrt(0.09 * number) + 0.02 * number
 
 

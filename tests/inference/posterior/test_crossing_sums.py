@@ -73,7 +73,7 @@ def worst_differences(release, tables, weights, total=None):
     engine = TableEngine(
         evidence=evidence, concentration=CONCENTRATION, total=total, total_range=(1, 60)
     )
-    drawn = engine.sample(draws=900, tune=50, chains=2, seed=1, time_limit=0.0)
+    drawn = engine.sample(draws=550, tune=50, chains=2, seed=1, time_limit=0.0)
     counts = drawn.draws["counts"].reshape(-1, tables.shape[1])
     varies = deviation > 1e-9
     assert np.array_equal(
@@ -100,7 +100,7 @@ CASES = {
     [*list(CASES)[:1], *(pytest.param(name, marks=pytest.mark.slow) for name in list(CASES)[1:])],
 )
 def test_counts_are_those_of_the_sum_over_all_tables(case):
-    """Means within 0.12 posterior deviations, deviations within a tenth: 1,800 draws, worth 1,000 or more."""
+    """Means within 0.16 posterior deviations, deviations within 0.13: 1,100 draws, worth 600 or more."""
     network, counts, rules = CASES[case]
     counts = np.array(counts)
     numbers, release = published(network, counts, rules)
@@ -111,8 +111,8 @@ def test_counts_are_those_of_the_sum_over_all_tables(case):
     else:
         weights -= np.log(tables.sum(axis=1))
     of_mean, of_deviation = worst_differences(release, tables, weights, total)
-    assert of_mean < 0.12
-    assert of_deviation < 0.1
+    assert of_mean < 0.16
+    assert of_deviation < 0.13
 
 
 def test_numbers_that_determine_every_cell_are_a_trusted_posterior():

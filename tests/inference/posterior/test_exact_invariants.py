@@ -38,7 +38,7 @@ def release_of(*exact):
     ],
 )
 def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exact, total):
-    """Means within a tenth of a deviation: of 2,000 draws, each after 2,000 moves, 4.5 standard errors.
+    """Means within .14 of a deviation: of 1,000 draws, each after 2,000 moves, 4.4 standard errors.
 
     Noise half as wide again would move a mean by a fifth of one.
     """
@@ -49,14 +49,14 @@ def test_the_posterior_is_the_sum_over_the_tables_that_give_the_answers_back(exa
     weight = np.exp(weight - weight.max())
     weight /= weight.sum()
     posterior = LatentCounts(concentration=1.0).fit(
-        release_of(*exact), rng=1, draws=1000, tune=100, chains=2, time_limit=1
+        release_of(*exact), rng=1, draws=500, tune=100, chains=2, time_limit=1e-9
     )
     counts = finished_of(posterior).counts.reshape(-1, 8)
     assert posterior.stats["formulation"] == "exact"
     for query, values in exact:
         assert (query.bind(MODEL).answers(counts) == values).all()
     deviation = np.sqrt(weight @ tables**2 - (weight @ tables) ** 2)
-    assert np.abs(counts.mean(axis=0) - weight @ tables).max() < 0.1 * deviation.max()
+    assert np.abs(counts.mean(axis=0) - weight @ tables).max() < 0.14 * deviation.max()
     people = posterior.interval("area", of="records")
     assert people[["lower", "upper"]].to_numpy() == pytest.approx(np.array([[3, 3], [2, 2]]))
 

@@ -145,7 +145,7 @@ def effective(indicators):
     )
 
 
-def require_same(formulation, totals, *, draws=6000, size=20_000):
+def require_same(formulation, totals, *, draws=3500, size=20_000):
     """Distribution functions and means of the chains are the sum's, at 1e-4 for all events together.
 
     Events are that a probability is below the sum's quantiles at 5, 25, 50, 75 and 95 %, and that a count is at most
@@ -180,7 +180,7 @@ def require_same(formulation, totals, *, draws=6000, size=20_000):
     mean = np.concatenate([by_draw @ mu, by_set @ counts])
     deviation = np.sqrt(np.concatenate([by_draw @ mu**2, by_set @ counts**2]) - mean**2)
     got = np.concatenate([finished.marginals, finished.counts], axis=-1).mean(axis=(0, 1))
-    assert np.abs(got - mean)[deviation > 1e-6].max() < 0.12 * deviation.max()
+    assert np.abs(got - mean)[deviation > 1e-6].max() < 0.15 * deviation.max()
 
 
 PEOPLE = np.array([2, 0, 0, 1, 1, 0, 0, 1])  # of (n1, 1), (n1, 0), (s1, 1), ...
@@ -266,7 +266,7 @@ def deeper():
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales of three levels, effects, records, N and noise from their joint law have it six sweeps later.
 
-    Two-sample tests at 1e-4 / 40 numbers on 400 replicates of the first and last state.
+    Two-sample tests at 1e-4 / 40 numbers on 300 replicates of the first and last state.
     """
     model = deeper()
     counties = q.coarsened("area", "group", area={"A": ["a1", "a2", "b1"], "B": ["c1", "c2"]})
@@ -277,7 +277,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     assert (
         formulation.relaxed.latent.effects_prior.count == 7
     )  # the group's, and of each level the areas' and the pair's
-    for before, after in six_sweeps(formulation, law, 400, is_followed=is_followed):
+    for before, after in six_sweeps(formulation, law, 300, is_followed=is_followed):
         assert ks_2samp(before, after, method="asymp").pvalue > 1e-4 / 40
 
 

@@ -28,7 +28,7 @@ def release_of(model, records, law, seed, *, total=True):
     return noisy_release(model, counts, law, rng, total=records if total else None)
 
 
-def sampled(formulation, *, draws=4000, seed=1):
+def sampled(formulation, *, draws=2500, seed=1):
     drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=seed, time_limit=0.0)
     return formulation.finish(drawn.draws, np.random.default_rng(0))
 
@@ -44,25 +44,25 @@ def sampled(formulation, *, draws=4000, seed=1):
     ],
 )
 def test_marginals_are_those_of_the_sum_over_all_tables(model, law, alpha):
-    """Means within .12 posterior standard deviations, five standard errors of 8,000 draws worth a fifth each."""
+    """Means within .15 posterior standard deviations, five standard errors of 5,000 draws worth a fifth each."""
     evidence = gather(release_of(model, 14, law, 77))
     exact = exact_posterior(evidence, alpha=alpha)
     finished = sampled(Rows(evidence=evidence, concentration=alpha, total=14))
     drawn = finished.marginals.reshape(-1, exact.mean.size)
     possible = exact.sd > 0
     error = (drawn.mean(axis=0) - exact.mean)[possible] / exact.sd[possible]
-    assert np.abs(error).max() < 0.12
-    assert drawn.std(axis=0)[possible] == pytest.approx(exact.sd[possible], rel=0.1)
+    assert np.abs(error).max() < 0.15
+    assert drawn.std(axis=0)[possible] == pytest.approx(exact.sd[possible], rel=0.12)
     assert (drawn[:, ~possible] == 0).all()
 
 
 def test_a_private_number_of_records_has_its_exact_posterior():
-    """Its mean within .12 deviations, five standard errors of 9,000 draws worth a fifth each."""
+    """Its mean within .15 deviations, five standard errors of 6,000 draws worth a fifth each."""
     evidence = gather(release_of(BINARY, 22, DiscreteLaplace(3.0), 5, total=False))
     exact = exact_posterior(evidence, totals=range(8, 61))
-    finished = sampled(Rows(evidence=evidence, concentration=1.0, total_range=(8, 60)), draws=4500)
-    assert finished.total.mean() == pytest.approx(exact.total_mean, abs=0.12 * exact.total_sd)
-    assert finished.total.std() == pytest.approx(exact.total_sd, rel=0.1)
+    finished = sampled(Rows(evidence=evidence, concentration=1.0, total_range=(8, 60)), draws=3000)
+    assert finished.total.mean() == pytest.approx(exact.total_mean, abs=0.15 * exact.total_sd)
+    assert finished.total.std() == pytest.approx(exact.total_sd, rel=0.12)
 
 
 @pytest.mark.filterwarnings(

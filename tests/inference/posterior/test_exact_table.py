@@ -79,7 +79,7 @@ def enumerated(evidence, alpha, totals):
 @pytest.mark.parametrize("model", [ZERO, *again(PAIR)], ids=["impossible cell", "pair"])
 @pytest.mark.parametrize("is_private", [False, True])
 def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(model, is_private):
-    """Means within .12 posterior standard deviations, deviations within a tenth: 1,800 draws, worth 1,200 or more."""
+    """Means within .15 posterior standard deviations, deviations within .13: 1,100 draws, worth 750 or more."""
     rng = np.random.default_rng(5)
     counts, _ = simulated_counts(model, 15, rng)
     evidence = gather(released(model, counts, rng, total=None if is_private else 15))
@@ -87,12 +87,12 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     mean, sd = enumerated(evidence, 0.4, totals)
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = TableEngine(evidence=evidence, concentration=0.4, **known)
-    drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=550, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
     varies = sd > 1e-9
-    assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.12
-    assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.1)
+    assert np.abs((found.mean(axis=0) - mean)[varies] / sd[varies]).max() < 0.15
+    assert found.std(axis=0)[varies] == pytest.approx(sd[varies], rel=0.13)
     np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
@@ -145,7 +145,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
     prior = TableEngine(evidence=gather(blank), **known)
-    for _ in range(200):
+    for _ in range(140):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():

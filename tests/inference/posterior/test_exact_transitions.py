@@ -80,7 +80,7 @@ def conditionals(model):
     ],
 )
 def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, alpha, totals, end):
-    """Means within .12 deviations, five standard errors of 12,000 draws worth a seventh each, and the sum's own."""
+    """Means within .15 deviations, 4.5 standard errors of 7,000 draws worth a seventh each, and the sum's own."""
     model = chain(2, order + 2, order, end)
     records = 4 if order == 1 else 2
     known = records if totals is None else None
@@ -91,16 +91,16 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     mean, deviation = summed(
         formulation, totals or [records], size=10_000, potentials=conditionals(model)
     )
-    drawn = formulation.sample(draws=6000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    drawn = formulation.sample(draws=3500, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.concatenate(
         [finished.marginals, finished.counts, finished.total[..., np.newaxis]], axis=-1
     )
-    found = found.reshape(12_000, -1)
+    found = found.reshape(7_000, -1)
     moves = deviation > 1e-9
     np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
-    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.12
-    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
+    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.15
+    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.13, abs=0.012)
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     ],
 )
 def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
-    """Shapes, rows, records, N and noise from their joint law; thirty sweeps later they have it still.
+    """Shapes, rows, records, N and noise from their joint law; twenty sweeps later they have it still.
 
-    Two-sample tests at 1e-5 on 300 replicates of the first and last state: a wrong acceptance ratio moves them.
+    Two-sample tests at 1e-4 on 200 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     model, law = chain(3, 4 + order, order, end), DiscreteLaplace(4.0)
     queries = asked(model, kind, order)
@@ -125,7 +125,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     )
     sums, supported = blank._pooled, np.sort(blank.forest.cells)
     bound = [query.bind(model) for query in queries]
-    for _ in range(300):
+    for _ in range(200):
         position = rng.standard_normal(blank.shape_prior.size)
         log_rows = draw_log_rows(
             blank.shape_prior.forest, blank.shape_prior.shapes(position)[:, np.newaxis], rng
@@ -148,7 +148,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
             ]
         )
         state.kept["log_rows"][:], state.kept["shape_position"][:] = log_rows[:, 0], position
-        after = state.run(1, 30)
+        after = state.run(1, 20)
         for found, number, cells, rows in (
             (first, total[0], counts, log_rows[:, 0]),
             (
@@ -173,7 +173,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
                 ]
             )
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
-        assert ks_2samp(before, after).pvalue > 1e-5
+        assert ks_2samp(before, after).pvalue > 1e-4
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # few draws

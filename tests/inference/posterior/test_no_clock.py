@@ -14,13 +14,13 @@ from bayesprivmrf.inference import LatentCounts, Status
 from bayesprivmrf.privacy import DiscreteLaplace
 
 MODEL = specification({"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]}, [("a", "b"), ("b", "c")])
-SLOW = {"draws": 120, "tune": 30, "chains": 2, "progress_bar": False}
+SLOW = {"draws": 100, "tune": 30, "chains": 2, "progress_bar": False}
 CLOCKS = ("perf_counter", "monotonic", "process_time", "thread_time", "time", "time_ns")
 
 
 def release():
     rng = np.random.default_rng(0)
-    joint = rng.multinomial(400, rng.dirichlet(np.full(12, 0.5))).reshape(2, 3, 2)
+    joint = rng.multinomial(150, rng.dirichlet(np.full(12, 0.5))).reshape(2, 3, 2)
     counts = np.concatenate([joint.sum(2).ravel(), joint.sum(0).ravel()])
     return noisy_release(MODEL, counts, DiscreteLaplace(3.0), rng)
 

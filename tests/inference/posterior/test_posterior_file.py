@@ -30,7 +30,11 @@ def fitted(formulation="auto", **settings):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    posterior = fitted()
+    """A posterior of one table, which is read many times."""
+    network = bpm.declare({name: STATES[name] for name in "ab"}, [("a", "b")])
+    data = pd.DataFrame({"a": [0, 1, 1] * 20, "b": ["x", "y", "x"] * 20})
+    release = LaplaceStatistics(epsilon=1.0).release(network, data, rng=3)
+    posterior = bpm.LatentCounts().fit(release, rng=1, **SHORT)
     path = tmp_path_factory.mktemp("posterior") / "one.nc"
     posterior.save(path)
     return posterior, path
