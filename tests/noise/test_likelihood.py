@@ -349,13 +349,13 @@ def test_a_family_of_added_noise_is_no_rule():
 
 
 def test_the_number_of_records_is_estimated_without_bias():
-    """The mean of 200 estimates is within four standard errors, and the stated error is their deviation."""
-    rng = np.random.default_rng(5)
-    found = [release_of(records(rng, 900), rng) for _ in range(200)]
+    """The mean of 100 estimates is within four standard errors, and the stated error is their deviation."""
+    rng, size = np.random.default_rng(5), 100
+    found = [release_of(records(rng, 900), rng) for _ in range(size)]
     estimates = np.array([release.estimated_total for release in found])
-    assert abs(estimates.mean() - 900) < 4 * estimates.std() / math.sqrt(200)
+    assert abs(estimates.mean() - 900) < 4 * estimates.std() / math.sqrt(size)
     stated = np.mean([release.total_standard_error for release in found])
-    assert estimates.std() == pytest.approx(stated, rel=4 / math.sqrt(2 * 200))
+    assert estimates.std() == pytest.approx(stated, rel=4 / math.sqrt(2 * size))
 
 
 @pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()])
@@ -382,7 +382,7 @@ def test_intervals_of_records_hold_them_at_their_level():
     for seed in range(12):
         counts = records(rng, 300)
         posterior = bpm.LatentCounts().fit(
-            release_of(counts, rng), rng=seed, draws=500, time_limit=1e-9, progress_bar=False
+            release_of(counts, rng), rng=seed, draws=250, tune=150, chains=2, time_limit=1e-9
         )
         frame = posterior.interval(["a", "b"], of="records")
         truth = counts.sum(axis=2).ravel()
@@ -540,12 +540,12 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is
     wanted = exact_posterior(evidence, totals=totals if is_private else None)
     known = {"total_range": (8, 20)} if is_private else {"total": 12}
     formulation = Rows(evidence=evidence, concentration=1.0, **known)
-    drawn = formulation.sample(draws=4000, tune=100, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=2500, tune=100, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     off_mean, off_deviation, off_total = errors_of(finished, wanted)
-    assert off_mean < 0.12
-    assert off_deviation < 0.1
-    assert off_total < 0.1
+    assert off_mean < 0.15
+    assert off_deviation < 0.12
+    assert off_total < 0.12
 
 
 @pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
@@ -554,12 +554,13 @@ def test_one_table_has_the_posterior_of_the_sum_over_all_tables(law):
     evidence = gather(release, takes_bounds=True)
     wanted = exact_posterior(evidence, alpha=0.4, totals=range(8, 21))
     formulation = TableEngine(evidence=evidence, concentration=0.4, total_range=(8, 20))
-    drawn = formulation.sample(draws=3000, tune=100, chains=2, seed=1, time_limit=0.0)
+    # each draw after thousands of moves, so that 1,600 are worth 1,000 or more
+    drawn = formulation.sample(draws=800, tune=100, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     off_mean, off_deviation, off_total = errors_of(finished, wanted)
-    assert off_mean < 0.12
-    assert off_deviation < 0.1
-    assert off_total < 0.1
+    assert off_mean < 0.15
+    assert off_deviation < 0.12
+    assert off_total < 0.12
 
 
 def test_normal_effects_have_the_posterior_of_the_sum_over_all_tables():
@@ -568,10 +569,10 @@ def test_normal_effects_have_the_posterior_of_the_sum_over_all_tables():
     release = bpm.NoisyStatistics.from_tables(network, {("a",): [7, 2]}, noise=RULE, total=11)
     evidence = gather(release, takes_bounds=True)
     formulation = NormalEffects(evidence=evidence, scale=1.0, total=11)
-    drawn = formulation.sample(draws=6000, tune=200, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=3000, tune=200, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     # draws of the prior, of its potentials: the model's own
-    prior = formulation.prior_draws(40_000, np.random.default_rng(1))
+    prior = formulation.prior_draws(10_000, np.random.default_rng(1))
     chance = prior.marginals.reshape(-1, 2)[:, 0]
     counts = np.arange(12)
     given = [stats.binom.pmf(n, 11, chance).mean() for n in counts]
