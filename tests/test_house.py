@@ -257,13 +257,13 @@ def test_tests_take_names_from_the_packages_that_list_them_and_little_from_insid
     listed, inside, private, passed_by = listed_names(), 0, 0, []
     for test in modules_below(ROOT / "tests").values():
         for node in test.nodes:
-            if isinstance(node, ast.Attribute):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
                 is_own = ast.unparse(node.value) in ("self", "cls", "super()")
                 is_public = node.attr.startswith("__") or node.attr in (
                     "_replace",
                     "_asdict",
                 )  # of named tuples
-                private += node.attr.startswith("_") and not is_public and not is_own
+                private += not is_public and not is_own
             if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith(HOUSE):
                 continue
             private += sum(alias.name.startswith("_") for alias in node.names)

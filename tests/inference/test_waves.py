@@ -120,13 +120,13 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
         first.sum() / weight.sum(),
         number.sum() / weight.sum(),
     ]
-    drawn = formulation.sample(draws=8000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    drawn = formulation.sample(draws=4000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = finished.marginals.reshape(-1, 2, 4).sum(1)
     counts = finished.counts.reshape(-1, 2, 4)
-    assert found.mean(0) == pytest.approx(expected[:4], abs=0.012)
-    assert counts[:, 0, 0].mean() == pytest.approx(expected[4], abs=0.08)
-    assert counts[:, 0].sum(1).mean() == pytest.approx(expected[5], abs=0.08)
+    assert found.mean(0) == pytest.approx(expected[:4], abs=0.017)
+    assert counts[:, 0, 0].mean() == pytest.approx(expected[4], abs=0.11)
+    assert counts[:, 0].sum(1).mean() == pytest.approx(expected[5], abs=0.11)
 
 
 def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_each_wave():
@@ -139,7 +139,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
     ]
     formulation = formulation_on(gather(waves, population="waves"), 10, scale=1.0)
     assert formulation.keeps_sums
-    prior = populations(formulation, 20_000, 3).marginals[0].reshape(-1, 2, 4)
+    prior = populations(formulation, 12_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     parts, firsts = [], []
     for size, noisy in zip(sizes, values, strict=True):
@@ -153,16 +153,16 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
         parts.append(terms.sum(0))
         firsts.append(tables[:, 0] @ terms)
     weight = share[:, 0] ** sizes[0] * share[:, 1] ** sizes[1] * parts[0] * parts[1]
-    drawn = formulation.sample(draws=8000, tune=300, chains=2, seed=1, time_limit=1e-9)
+    drawn = formulation.sample(draws=4000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     counts = finished.counts.reshape(-1, 2, 4)
     assert (counts.sum(2) == sizes).all()
     assert finished.marginals.reshape(-1, 2, 4).sum(1).mean(0) == pytest.approx(
-        weight @ p / weight.sum(), abs=0.012
+        weight @ p / weight.sum(), abs=0.017
     )
     for wave in range(2):
         first = weight @ (firsts[wave] / parts[wave]) / weight.sum()
-        assert counts[:, wave, 0].mean() == pytest.approx(first, abs=0.06)
+        assert counts[:, wave, 0].mean() == pytest.approx(first, abs=0.08)
 
 
 @pytest.mark.filterwarnings(

@@ -352,7 +352,6 @@ def test_a_release_holds_nothing_of_the_records_but_noisy_sums_and_choices(
             records(0, states),
             records(1, states),
             records(300, states, equal=True),  # merged to one row
-            records(37, states),
             records(4500, states),  # several blocks, some rows merged
         )
     ):
