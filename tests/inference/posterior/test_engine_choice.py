@@ -207,7 +207,7 @@ def test_many_states_whose_positions_move_with_the_level_keep_their_law():
     rng, first, last = np.random.default_rng(3), [], []
     blank = noisy_release(model, np.zeros(140), Laplace(1.0), np.random.default_rng(0), total=150)
     prior = Rows(evidence=gather(blank), total=150)
-    for _ in range(250):
+    for _ in range(160):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(noisy_release(model, drawn.counts[0, 0], Laplace(1.0), rng, total=150))
         chain = Rows(evidence=evidence, total=150)

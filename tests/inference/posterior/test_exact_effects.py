@@ -64,7 +64,7 @@ def populations(formulation, size, seed):
         return formulation.prior_draws(size, np.random.default_rng(seed))
 
 
-def summed(formulation, totals, size=30_000, potentials=None):
+def summed(formulation, totals, size=12_000, potentials=None):
     """Posterior mean and deviation of marginals, counts and N: prior draws, and all data sets of so many records."""
     evidence, model = formulation.evidence, formulation.evidence.specification
     prior = populations(formulation, size, 9)
@@ -137,10 +137,10 @@ def summed(formulation, totals, size=30_000, potentials=None):
 def test_the_posterior_is_that_of_the_sum_over_all_data_sets(
     model, law, records, total_range, scale
 ):
-    """Means within .1 deviations, five standard errors of 2,500 independent draws; deviations within 10 %.
+    """Means within .12 deviations, five standard errors of 1,750 independent draws; deviations within 12 %.
 
-    8,000 draws are worth 3,000 and more, 40,000 of four variables a sixteenth each. Where noise is wide a sweep
-    tries a thousand births and deaths: 6,000 draws are worth 2,600.
+    8,000 draws are worth 3,000 and more, 28,000 of four variables a sixteenth each. Where noise is wide a sweep
+    tries a thousand births and deaths: 4,200 draws are worth 1,800.
     """
     release = release_of(model, records, law, 7, total=total_range is None)
     given = {"evidence": gather(release), "scale": scale}
@@ -148,7 +148,9 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(
     formulation = NormalEffects(**given)
     totals = [records] if total_range is None else range(total_range[0], total_range[1] + 1)
     mean, deviation = summed(formulation, totals)
-    draws = 3000 if formulation.births >= 1000 else 20_000 if model in (SQUARE, THREE_WAY) else 4000
+    draws = 14_000 if model in (SQUARE, THREE_WAY) else 4000
+    if formulation.births >= 1000:
+        draws = 2100
     drawn = formulation.sample(draws=draws, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.concatenate(
@@ -157,8 +159,8 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(
     found = found.reshape(2 * draws, -1)
     moves = deviation > 1e-9
     np.testing.assert_allclose(found[:, ~moves] - mean[~moves], 0.0, atol=1e-6)
-    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.1
-    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.1, abs=0.008)
+    assert np.abs((found.mean(axis=0) - mean)[moves] / deviation[moves]).max() < 0.12
+    assert found.std(axis=0)[moves] == pytest.approx(deviation[moves], rel=0.12, abs=0.012)
 
 
 def placed(chain, formulation, counts_of_states, beta, log_scales):
@@ -257,8 +259,8 @@ def test_many_records_have_the_posterior_of_the_relaxed_counts():
     release = noisy_release(SQUARE, counts, DiscreteLaplace(10.0), rng)
     found = []
     for name in ("exact", "log-linear"):
-        posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1500)
-        drawn = finished_of(posterior).marginals.reshape(6000, -1)
+        posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1000)
+        drawn = finished_of(posterior).marginals.reshape(4000, -1)
         found.append((drawn.mean(axis=0), drawn.std(axis=0)))
     (mean, deviation), (expected, spread) = found
     assert np.abs((mean - expected) / spread).max() < 0.25

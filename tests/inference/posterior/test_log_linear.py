@@ -286,7 +286,7 @@ def test_posterior_is_the_exact_one(records, noise):
 def test_posterior_is_the_exact_one_at_every_noise_level(records, noise):
     errors, ratios = [], []
     for law in (Laplace(noise), Gaussian(noise)):
-        exact, found, _ = exact_and_found(law, records, 0.7, 11, 4000)
+        exact, found, _ = exact_and_found(law, records, 0.7, 11, 2000)
         errors.append(np.abs(found.mean((0, 1)) - exact.mean) / exact.sd)
         ratios.append(found.std((0, 1)) / exact.sd)
     assert np.max(errors) < 0.1, np.max(errors)
