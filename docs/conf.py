@@ -63,7 +63,7 @@ nb_execution_raise_on_error = True  # a notebook or block that fails stops the b
 nb_execution_timeout = 300  # seconds a cell
 nb_execution_in_temp = True  # files that a block saves stay out of the source folder
 nb_merge_streams = True
-# remarks on compiling and progress bars name folders of the machine; tests fail for warnings in notebooks
+# remarks on compiling and progress bars name folders of the machine; tests fail for warnings in code and notebooks
 nb_output_stderr = "remove"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
