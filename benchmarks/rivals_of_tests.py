@@ -1,6 +1,6 @@
 """Size and power of the tests of independence through the noise, beside those of two papers on the same tables.
 
-The rivals are written from their papers.
+The rivals are written afresh from descriptions of these tests, without the authors' code.
 
 - Gaboardi, Lim, Rogers and Vadhan (2016): Pearson's statistic of the noisy counts at the two-step estimate, with
   replicates of sampling and noise (their Monte Carlo test). Nothing is rejected if an expected count is at most 5.
