@@ -352,6 +352,22 @@ def test_counts_in_wide_ranges_are_held_by_their_intervals():
     assert np.mean(held) > 0.9 - 3 * np.sqrt(0.9 * 0.1 / 120)
 
 
+@pytest.mark.parametrize("published", [(1, 1, 0), (401, 1, 0), (1, 201, 801)])
+def test_shares_of_uniform_counts_in_wide_ranges_are_held_by_their_intervals(published):
+    """40,000 tables of counts that are uniform on the published ranges, at the level 0.9."""
+    network = bpm.declare(states={"a": [0, 1, 2]}, cliques=[("a",)])
+    release = bpm.NoisyStatistics.from_tables(network, {"a": [*published]}, noise=WIDE_RANGES)
+    frame = bpm.NoiseAwareMAP().fit(release).interval(["a"], prob=0.9)
+    ends = [WIDE_RANGES.allowed(number) for number in published]
+    low, high = (np.array(each).astype(int) for each in zip(*ends, strict=True))
+    counts = np.random.default_rng(32).integers(low, high + 1, (40_000, 3))
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    held = (frame.lower.to_numpy() <= shares) & (shares <= frame.upper.to_numpy())
+    assert held.mean(axis=0).min() > 0.9
+    assert frame.lower.min() >= 0
+    assert frame.upper.max() <= 1
+
+
 def wide_beside_narrow():
     """A table with three hidden counts, of which margins determine one, and a table of another clique."""
     network = bpm.declare(

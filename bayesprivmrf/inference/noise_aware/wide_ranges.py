@@ -46,15 +46,32 @@ class RangeReference(NamedTuple):
         variance = noise / total**2 + share * (1 - share) / total
         return RangeReference(share, np.where(noise > 0, variance, 0.0))
 
-    def hull(
-        self, prob: float, lower: FloatArray, upper: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return limits that contain some limits and, where a wide range bears on a row, its normal ones."""
+    def limits(self, prob: float) -> tuple[FloatArray, FloatArray]:
+        """Return normal limits of the counts."""
         reach = norm.ppf(0.5 + prob / 2) * np.sqrt(self.variance)
-        is_wide = self.variance > 0
-        lowest = np.minimum(lower, np.maximum(self.middle - reach, 0.0))
-        highest = np.maximum(upper, self.middle + reach)
-        return np.where(is_wide, lowest, lower), np.where(is_wide, highest, upper)
+        return np.maximum(self.middle - reach, 0.0), self.middle + reach
+
+    def limits_of_shares(self, prob: float) -> tuple[FloatArray, FloatArray]:
+        r"""Return limits of the shares of the counts, of which these are a sample, by Fieller's method.
+
+        With the sum T of the middles m, and the sum V of the variances v, they contain the shares s for which
+
+        .. math:: (m - s T)^2 \le z^2 \{v (1 - 2 s) + s^2 V + s (1 - s) T\}.
+
+        A normal share would not allow for its total, which is as uncertain as the count, and could exceed 1.
+        """
+        square = norm.ppf(0.5 + prob / 2) ** 2
+        total = self.middle.sum()
+        whole = self.variance.sum()
+        # the shares are those between the roots of a s^2 - 2 b s + c
+        leading = total**2 - square * whole + square * total
+        if leading <= 0:
+            return np.zeros(self.middle.shape), np.ones(self.middle.shape)
+        half = self.middle * total - square * self.variance + square * total / 2
+        last = np.square(self.middle) - square * self.variance
+        reach = np.sqrt(np.maximum(np.square(half) - leading * last, 0.0))
+        lower = np.maximum((half - reach) / leading, 0.0)
+        return lower, np.minimum((half + reach) / leading, 1.0)
 
 
 @lru_cache(maxsize=4)
@@ -114,8 +131,41 @@ def _of_states(evidence: Evidence, variables: tuple[int, ...]) -> RangeReference
     return RangeReference(np.where(np.isfinite(middle), middle, 0.0), variance)
 
 
+def widened(
+    evidence: Evidence, asked: Asked, lower: FloatArray, upper: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return limits of the rows of a question, wide enough for the wide ranges that bear on them.
+
+    Parameters
+    ----------
+    evidence, asked
+        The measurements; the question.
+    lower, upper
+        Limits that those returned contain, shape (rows,).
+    """
+    counts = _of_question(evidence, asked)
+    if counts is None:
+        return lower, upper
+    if asked.of == "population":
+        is_open = counts.of_shares().variance > 0
+        lowest, highest = counts.limits_of_shares(asked.prob)
+    else:
+        is_open = counts.variance > 0
+        lowest, highest = counts.limits(asked.prob)
+    lowest = np.where(is_open, np.minimum(lower, lowest), lower)
+    return lowest, np.where(is_open, np.maximum(upper, highest), upper)
+
+
 def reference_of(evidence: Evidence, asked: Asked) -> RangeReference | None:
-    """Return the reference of the rows of a question, of their shares if it is of the population.
+    """Return the reference of the rows of a question, of their shares if it is of the population; None if none."""
+    counts = _of_question(evidence, asked)
+    if counts is not None and asked.of == "population":
+        return counts.of_shares()
+    return counts
+
+
+def _of_question(evidence: Evidence, asked: Asked) -> RangeReference | None:
+    """Return the reference of the counts of the rows of a question.
 
     None if no wide range bears on them, or the question is of more than the joint states of a clique.
     """
@@ -134,8 +184,6 @@ def reference_of(evidence: Evidence, asked: Asked) -> RangeReference | None:
     )
     if not own.variance.any():
         return None
-    if asked.of == "population":
-        return own.of_shares()
     return own
 
 
