@@ -28,6 +28,7 @@ from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import (
     CellKey,
     Coarsened,
+    DiscreteLaplace,
     Laplace,
     NoNoise,
     RandomRounding,
@@ -366,6 +367,32 @@ def test_shares_of_uniform_counts_in_wide_ranges_are_held_by_their_intervals(pub
     assert held.mean(axis=0).min() > 0.9
     assert frame.lower.min() >= 0
     assert frame.upper.max() <= 1
+
+
+@pytest.mark.parametrize("total", [None, 6300])
+def test_wide_ranges_beside_noisy_counts_allow_what_both_tell(total):
+    """Limits of 0.95, and counts that are uniform on the ranges beside noisy ones, each held at least so often."""
+    law = DiscreteLaplace(5.0)
+    rule = Suppressed(1, 500)
+    release = bpm.NoisyStatistics.from_tables(
+        PAIR,
+        {("a", "b"): [[5000, -1], [800, -1]]},
+        noise={("a", "b"): {(0, 0): law, (0, 1): rule, (1, 0): law, (1, 1): rule}},
+        total=total,
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    counts = solution.interval(["a"], prob=0.95, of="records")
+    assert counts.upper.tolist() == pytest.approx([5500, 1300], abs=60)
+    rng = np.random.default_rng(33)
+    hidden = rng.integers(1, 500, (20_000, 2))
+    if total is not None:
+        hidden[:, 1] = 500 - hidden[:, 0]
+    tables = np.stack([np.full(20_000, 5000), hidden[:, 0], np.full(20_000, 800), hidden[:, 1]], 1)
+    shares = tables / tables.sum(axis=1, keepdims=True)
+    frame = solution.interval(["a", "b"], prob=0.95)
+    held = (frame.lower.to_numpy() <= shares) & (shares <= frame.upper.to_numpy())
+    assert held.mean(axis=0).min() > 0.95
+    assert frame.upper.iloc[[1, 3]].max() < 2 * 499 / 6300
 
 
 def wide_beside_narrow():

@@ -31,7 +31,7 @@ from bayesprivmrf.noise.published import are_wide
 class RangeReference(NamedTuple):
     """Middles and variances of independent counts, records; the variance is 0 where no wide range bears on a count.
 
-    Arrays of one shape.
+    Arrays of one shape. The middle is the noisy count where there is no range, and NaN where nothing tells the count.
     """
 
     middle: FloatArray
@@ -89,11 +89,26 @@ def _of_cells(evidence: Evidence) -> RangeReference | None:
     # other numbers may leave a narrow part of the range
     is_wide = is_published & are_wide(*cells)
     width = np.where(is_wide, cells.high - cells.low, 0.0)
-    return RangeReference((cells.low + cells.high) / 2, _of_uniform(width))
+    middle = (cells.low + cells.high) / 2
+    # ends far apart that no wide range leaves open: noise, or nothing, tells the count
+    is_loose = are_wide(*cells) & ~is_wide
+    noisy = np.clip(_noisy_counts(evidence), *cells)
+    return RangeReference(np.where(is_loose, noisy, middle), _of_uniform(width))
+
+
+def _noisy_counts(evidence: Evidence) -> FloatArray:
+    """Return the mean of the noisy counts of each cell of the model, shape (model size,); NaN without one."""
+    sizes = np.diff(evidence.rows.tocsr().indptr)
+    is_noisy = evidence.spread([law.is_additive and not law.is_bounded for law in evidence.noise])
+    is_told = (is_noisy > 0) & evidence.is_count & evidence.possible & (sizes == 1)
+    rows = evidence.rows[is_told]
+    number = np.asarray(rows.sum(axis=0)).ravel()
+    total = rows.T @ evidence.noisy_counts[is_told]
+    return np.divide(total, number, out=np.full(number.size, np.nan), where=number > 0)
 
 
 def _of_uniform(width: FloatArray) -> FloatArray:
-    """Return the variance of a whole number that is uniform between two ends."""
+    """Return the variance of a whole number that is uniform between two ends, given their distance."""
     return (np.square(width + 1) - 1) / 12
 
 
@@ -116,19 +131,23 @@ def _of_states(evidence: Evidence, variables: tuple[int, ...]) -> RangeReference
         return None
     middle = (ends.low + ends.high) / 2
     variance = _of_uniform(ends.high - ends.low)
+    is_far = np.isinf(ends.high) | are_wide(*ends)
     is_open = np.zeros(len(variance), dtype=bool)
     for home in StatesOfClique.of(evidence.specification, variables):
         of_sums = home.summed(cells.variance)
         states, _ = home.counted_by(evidence.rows[_is_coarse(evidence)])
         is_open |= of_sums > 0
-        is_open[states] |= are_wide(ends.low, ends.high)[states]
+        is_open[states] |= are_wide(*ends)[states]
         is_nearer = (of_sums > 0) & (of_sums < variance)
-        middle = np.where(is_nearer, home.summed(cells.middle), middle)
         variance = np.where(is_nearer, of_sums, variance)
+        by_cells = home.summed(cells.middle)
+        is_told = is_nearer | (is_far & ~is_open & np.isfinite(by_cells))
+        middle = np.where(is_told, by_cells, middle)
+        is_far = is_far & ~is_told
     variance = np.where(is_open & np.isfinite(variance), variance, 0.0)
     if not variance.any():
         return None
-    return RangeReference(np.where(np.isfinite(middle), middle, 0.0), variance)
+    return RangeReference(np.where(is_far & ~is_open, np.nan, middle), variance)
 
 
 def widened(
@@ -185,6 +204,14 @@ def _of_question(evidence: Evidence, asked: Asked) -> RangeReference | None:
     if not own.variance.any():
         return None
     return own
+
+
+def is_beyond(evidence: Evidence, asked: Asked) -> bool:
+    """Return True if rows of a question may rest on a wide range for which their limits do not allow."""
+    if asked.bound is not None or asked.apart:
+        return is_open(evidence)
+    counts = _of_question(evidence, asked)
+    return asked.of == "population" and counts is not None and bool(np.isnan(counts.middle).any())
 
 
 def is_open(evidence: Evidence) -> bool:
