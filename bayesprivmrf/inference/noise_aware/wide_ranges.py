@@ -56,7 +56,7 @@ class RangeReference(NamedTuple):
 
         With the sum T of the middles m, and the sum V of the variances v, they contain the shares s for which
 
-        .. math:: (m - s T)^2 \le z^2 \{v (1 - 2 s) + s^2 V + s (1 - s) T\}.
+        .. math:: (m - s T)^2 \le z^2 \{v (1 - 2 s) + s^2 V + m (1 - m / T)\}.
 
         A normal share would not allow for its total, which is as uncertain as the count, and could exceed 1.
         """
@@ -64,11 +64,12 @@ class RangeReference(NamedTuple):
         total = self.middle.sum()
         whole = self.variance.sum()
         # the shares are those between the roots of a s^2 - 2 b s + c
-        leading = total**2 - square * whole + square * total
+        leading = total**2 - square * whole
         if leading <= 0:
             return np.zeros(self.middle.shape), np.ones(self.middle.shape)
-        half = self.middle * total - square * self.variance + square * total / 2
-        last = np.square(self.middle) - square * self.variance
+        half = self.middle * total - square * self.variance
+        sampling = self.middle * (1 - self.middle / total)
+        last = np.square(self.middle) - square * (self.variance + sampling)
         reach = np.sqrt(np.maximum(np.square(half) - leading * last, 0.0))
         lower = np.maximum((half - reach) / leading, 0.0)
         return lower, np.minimum((half + reach) / leading, 1.0)
