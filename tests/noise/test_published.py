@@ -29,6 +29,7 @@ from bayesprivmrf.inference import gather
 from bayesprivmrf.noise import (
     CellKey,
     Coarsened,
+    DiscreteLaplace,
     Laplace,
     NoNoise,
     RandomRounding,
@@ -351,6 +352,48 @@ def test_counts_in_wide_ranges_are_held_by_their_intervals():
         truth = counts.ravel()
         held.append((np.floor(frame.lower) <= truth) & (truth <= np.ceil(frame.upper)))
     assert np.mean(held) > 0.9 - 3 * np.sqrt(0.9 * 0.1 / 120)
+
+
+@pytest.mark.parametrize("published", [(1, 1, 0), (401, 1, 0), (1, 201, 801)])
+def test_shares_of_uniform_counts_in_wide_ranges_are_held_by_their_intervals(published):
+    """40,000 tables of counts that are uniform on the published ranges, at the level 0.9."""
+    network = bpm.declare(states={"a": [0, 1, 2]}, cliques=[("a",)])
+    release = bpm.NoisyStatistics.from_tables(network, {"a": [*published]}, noise=WIDE_RANGES)
+    frame = bpm.NoiseAwareMAP().fit(release).interval(["a"], prob=0.9)
+    ends = [WIDE_RANGES.allowed(number) for number in published]
+    low, high = (np.array(each).astype(int) for each in zip(*ends, strict=True))
+    counts = np.random.default_rng(32).integers(low, high + 1, (40_000, 3))
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    held = (frame.lower.to_numpy() <= shares) & (shares <= frame.upper.to_numpy())
+    assert held.mean(axis=0).min() > 0.9
+    assert frame.lower.min() >= 0
+    assert frame.upper.max() <= 1
+
+
+@pytest.mark.parametrize("total", [None, 6300])
+def test_wide_ranges_beside_noisy_counts_allow_what_both_tell(total):
+    """Limits of 0.95, and counts that are uniform on the ranges beside noisy ones, each held at least so often."""
+    law = DiscreteLaplace(5.0)
+    rule = Suppressed(1, 500)
+    release = bpm.NoisyStatistics.from_tables(
+        PAIR,
+        {("a", "b"): [[5000, -1], [800, -1]]},
+        noise={("a", "b"): {(0, 0): law, (0, 1): rule, (1, 0): law, (1, 1): rule}},
+        total=total,
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    counts = solution.interval(["a"], prob=0.95, of="records")
+    assert counts.upper.tolist() == pytest.approx([5500, 1300], abs=60)
+    rng = np.random.default_rng(33)
+    hidden = rng.integers(1, 500, (20_000, 2))
+    if total is not None:
+        hidden[:, 1] = 500 - hidden[:, 0]
+    tables = np.stack([np.full(20_000, 5000), hidden[:, 0], np.full(20_000, 800), hidden[:, 1]], 1)
+    shares = tables / tables.sum(axis=1, keepdims=True)
+    frame = solution.interval(["a", "b"], prob=0.95)
+    held = (frame.lower.to_numpy() <= shares) & (shares <= frame.upper.to_numpy())
+    assert held.mean(axis=0).min() > 0.95
+    assert frame.upper.iloc[[1, 3]].max() < 2 * 499 / 6300
 
 
 def wide_beside_narrow():

@@ -34,7 +34,7 @@ from bayesprivmrf.inference.noise_aware.interval import (
     standard_errors,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
-from bayesprivmrf.inference.noise_aware.wide_ranges import is_open, reference_of
+from bayesprivmrf.inference.noise_aware.wide_ranges import is_beyond, is_open, reference_of, widened
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
@@ -171,8 +171,7 @@ class NoiseAwareSolution(Solution):
         """Return marks for the rows of a question; limits of a clique's joint states allow for wide ranges."""
         evidence = self.mode.means.evidence
         marks = [*asked_marks(evidence, asked), *self._own_marks()]
-        is_beyond = asked.bound is not None or bool(asked.apart)
-        if is_beyond and is_open(evidence):
+        if is_beyond(evidence, asked):
             marks.append(_COARSE)
         return tuple(marks)
 
@@ -386,10 +385,7 @@ class NoiseAwareMAP(NamedSettings):
 
 def _over_ranges(evidence: Evidence, asked: Asked, found: Limits) -> Limits:
     """Return limits that are at least as wide as published ranges leave the counts or the probabilities."""
-    reference = reference_of(evidence, asked)
-    if reference is None:
-        return found
-    lower, upper = reference.hull(asked.prob, found.lower, found.upper)
+    lower, upper = widened(evidence, asked, found.lower, found.upper)
     return found._replace(lower=lower, upper=upper)
 
 

@@ -31,7 +31,7 @@ from bayesprivmrf.noise.published import are_wide
 class RangeReference(NamedTuple):
     """Middles and variances of independent counts, records; the variance is 0 where no wide range bears on a count.
 
-    Arrays of one shape.
+    Arrays of one shape. The middle is the noisy count where there is no range, and NaN where nothing tells the count.
     """
 
     middle: FloatArray
@@ -46,15 +46,33 @@ class RangeReference(NamedTuple):
         variance = noise / total**2 + share * (1 - share) / total
         return RangeReference(share, np.where(noise > 0, variance, 0.0))
 
-    def hull(
-        self, prob: float, lower: FloatArray, upper: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return limits that contain some limits and, where a wide range bears on a row, its normal ones."""
+    def limits(self, prob: float) -> tuple[FloatArray, FloatArray]:
+        """Return normal limits of the counts."""
         reach = norm.ppf(0.5 + prob / 2) * np.sqrt(self.variance)
-        is_wide = self.variance > 0
-        lowest = np.minimum(lower, np.maximum(self.middle - reach, 0.0))
-        highest = np.maximum(upper, self.middle + reach)
-        return np.where(is_wide, lowest, lower), np.where(is_wide, highest, upper)
+        return np.maximum(self.middle - reach, 0.0), self.middle + reach
+
+    def limits_of_shares(self, prob: float) -> tuple[FloatArray, FloatArray]:
+        r"""Return limits of the shares of the counts, of which these are a sample, by Fieller's method.
+
+        With the sum T of the middles m, and the sum V of the variances v, they contain the shares s for which
+
+        .. math:: (m - s T)^2 \le z^2 \{v (1 - 2 s) + s^2 V + m (1 - m / T)\}.
+
+        A normal share would not allow for its total, which is as uncertain as the count, and could exceed 1.
+        """
+        square = norm.ppf(0.5 + prob / 2) ** 2
+        total = self.middle.sum()
+        whole = self.variance.sum()
+        # the shares are those between the roots of a s^2 - 2 b s + c
+        leading = total**2 - square * whole
+        if leading <= 0:
+            return np.zeros(self.middle.shape), np.ones(self.middle.shape)
+        half = self.middle * total - square * self.variance
+        sampling = self.middle * (1 - self.middle / total)
+        last = np.square(self.middle) - square * (self.variance + sampling)
+        reach = np.sqrt(np.maximum(np.square(half) - leading * last, 0.0))
+        lower = np.maximum((half - reach) / leading, 0.0)
+        return lower, np.minimum((half + reach) / leading, 1.0)
 
 
 @lru_cache(maxsize=4)
@@ -72,11 +90,26 @@ def _of_cells(evidence: Evidence) -> RangeReference | None:
     # other numbers may leave a narrow part of the range
     is_wide = is_published & are_wide(*cells)
     width = np.where(is_wide, cells.high - cells.low, 0.0)
-    return RangeReference((cells.low + cells.high) / 2, _of_uniform(width))
+    middle = (cells.low + cells.high) / 2
+    # ends far apart that no wide range leaves open: noise, or nothing, tells the count
+    is_loose = are_wide(*cells) & ~is_wide
+    noisy = np.clip(_noisy_counts(evidence), *cells)
+    return RangeReference(np.where(is_loose, noisy, middle), _of_uniform(width))
+
+
+def _noisy_counts(evidence: Evidence) -> FloatArray:
+    """Return the mean of the noisy counts of each cell of the model, shape (model size,); NaN without one."""
+    sizes = np.diff(evidence.rows.tocsr().indptr)
+    is_noisy = evidence.spread([law.is_additive and not law.is_bounded for law in evidence.noise])
+    is_told = (is_noisy > 0) & evidence.is_count & evidence.possible & (sizes == 1)
+    rows = evidence.rows[is_told]
+    number = np.asarray(rows.sum(axis=0)).ravel()
+    total = rows.T @ evidence.noisy_counts[is_told]
+    return np.divide(total, number, out=np.full(number.size, np.nan), where=number > 0)
 
 
 def _of_uniform(width: FloatArray) -> FloatArray:
-    """Return the variance of a whole number that is uniform between two ends."""
+    """Return the variance of a whole number that is uniform between two ends, given their distance."""
     return (np.square(width + 1) - 1) / 12
 
 
@@ -99,23 +132,60 @@ def _of_states(evidence: Evidence, variables: tuple[int, ...]) -> RangeReference
         return None
     middle = (ends.low + ends.high) / 2
     variance = _of_uniform(ends.high - ends.low)
+    is_far = np.isinf(ends.high) | are_wide(*ends)
     is_open = np.zeros(len(variance), dtype=bool)
     for home in StatesOfClique.of(evidence.specification, variables):
         of_sums = home.summed(cells.variance)
         states, _ = home.counted_by(evidence.rows[_is_coarse(evidence)])
         is_open |= of_sums > 0
-        is_open[states] |= are_wide(ends.low, ends.high)[states]
+        is_open[states] |= are_wide(*ends)[states]
         is_nearer = (of_sums > 0) & (of_sums < variance)
-        middle = np.where(is_nearer, home.summed(cells.middle), middle)
         variance = np.where(is_nearer, of_sums, variance)
+        by_cells = home.summed(cells.middle)
+        is_told = is_nearer | (is_far & ~is_open & np.isfinite(by_cells))
+        middle = np.where(is_told, by_cells, middle)
+        is_far = is_far & ~is_told
     variance = np.where(is_open & np.isfinite(variance), variance, 0.0)
     if not variance.any():
         return None
-    return RangeReference(np.where(np.isfinite(middle), middle, 0.0), variance)
+    return RangeReference(np.where(is_far & ~is_open, np.nan, middle), variance)
+
+
+def widened(
+    evidence: Evidence, asked: Asked, lower: FloatArray, upper: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return limits of the rows of a question, wide enough for the wide ranges that bear on them.
+
+    Parameters
+    ----------
+    evidence, asked
+        The measurements; the question.
+    lower, upper
+        Limits that those returned contain, shape (rows,).
+    """
+    counts = _of_question(evidence, asked)
+    if counts is None:
+        return lower, upper
+    if asked.of == "population":
+        is_open = counts.of_shares().variance > 0
+        lowest, highest = counts.limits_of_shares(asked.prob)
+    else:
+        is_open = counts.variance > 0
+        lowest, highest = counts.limits(asked.prob)
+    lowest = np.where(is_open, np.minimum(lower, lowest), lower)
+    return lowest, np.where(is_open, np.maximum(upper, highest), upper)
 
 
 def reference_of(evidence: Evidence, asked: Asked) -> RangeReference | None:
-    """Return the reference of the rows of a question, of their shares if it is of the population.
+    """Return the reference of the rows of a question, of their shares if it is of the population; None if none."""
+    counts = _of_question(evidence, asked)
+    if counts is not None and asked.of == "population":
+        return counts.of_shares()
+    return counts
+
+
+def _of_question(evidence: Evidence, asked: Asked) -> RangeReference | None:
+    """Return the reference of the counts of the rows of a question.
 
     None if no wide range bears on them, or the question is of more than the joint states of a clique.
     """
@@ -134,9 +204,15 @@ def reference_of(evidence: Evidence, asked: Asked) -> RangeReference | None:
     )
     if not own.variance.any():
         return None
-    if asked.of == "population":
-        return own.of_shares()
     return own
+
+
+def is_beyond(evidence: Evidence, asked: Asked) -> bool:
+    """Return True if rows of a question may rest on a wide range for which their limits do not allow."""
+    if asked.bound is not None or asked.apart:
+        return is_open(evidence)
+    counts = _of_question(evidence, asked)
+    return asked.of == "population" and counts is not None and bool(np.isnan(counts.middle).any())
 
 
 def is_open(evidence: Evidence) -> bool:
