@@ -5,8 +5,8 @@
 The other checkout has an environment of its own in `.venv`. Both do the tasks of this checkout, which must run there.
 A process does each task twice before it is timed, and processor seconds are taken, so that other work on the machine
 moves both alike. Columns: task, old and new (median milliseconds), pair (median of the ratios new to old of the
-pairs), quarter and least (ratios of the lower quartiles and of the smallest). To see the spread, compare a checkout with
-itself: `--this ../other --other ../other`.
+pairs), quarter and least (ratios of the lower quartiles and of the smallest). To see the spread, compare a checkout
+with itself: `--this ../other --other ../other`.
 """
 
 from __future__ import annotations
