@@ -63,7 +63,7 @@ def ending_of(status: Status, drawn: FloatArray) -> Ending:
     status
         Status of the fit.
     drawn
-        The draws, finite, shape (chain, draw, ...).
+        The draws, shape (chain, draw, ...). A row with an infinite one, such as a time, is doubtful.
     """
     chains, draws = drawn.shape[:2]
     numbers = drawn.reshape(chains, draws, math.prod(drawn.shape[2:]))
@@ -72,10 +72,11 @@ def ending_of(status: Status, drawn: FloatArray) -> Ending:
     if chains == 1:  # compare the two halves of the chain
         half = draws // 2
         numbers = np.stack([numbers[0, :half], numbers[0, half : 2 * half]])
-    found = convergence_of(numbers)
+    is_finite = np.isfinite(numbers).all(axis=(0, 1))
+    found = convergence_of(np.where(is_finite, numbers, 0.0))
     least = np.minimum(found.bulk, found.tail)
     # R-hat of a number that never changes is NaN
-    has_mixed = ~(found.r_hat >= LARGEST_ROW_R_HAT) & (least >= SMALLEST_ROW_ESS)
+    has_mixed = is_finite & ~(found.r_hat >= LARGEST_ROW_R_HAT) & (least >= SMALLEST_ROW_ESS)
     cut = Mark(RowStatus.DOUBTFUL, "the fit reached its iteration limit", ~has_mixed)
     told = Mark(RowStatus.OK, "other numbers of the fit have not mixed", has_mixed)
     return Ending(Status.CONVERGED, (cut, told))

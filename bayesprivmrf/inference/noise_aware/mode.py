@@ -233,7 +233,8 @@ class Search(Objective):
         The first round has wide scales and wide widths, over which the loss of the numbers is averaged. There it may
         empty a state that all tables hold, and no later step leads back. Such a mode misses these numbers.
         """
-        misfit = misfit_of_estimate(self.means.evidence, mode.marginals)
+        with np.errstate(all="ignore"):  # of a search that diverged
+            misfit = misfit_of_estimate(self.means.evidence, mode.marginals)
         if misfit is None or misfit.tail >= _SUSPECT_TAIL:
             return mode
         rounds = self.settings.rounds
