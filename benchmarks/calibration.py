@@ -44,7 +44,7 @@ from bayesprivmrf.release import NoisyStatistics
 
 RESULTS = Path(__file__).parent / "results"
 CACHE = RESULTS / "cache" / "calibration"
-SEED = 27_182_818
+SEED = 20_451_201
 BLOCK = 25
 LEVELS = (0.5, 0.9, 0.95)
 BINS = 20
