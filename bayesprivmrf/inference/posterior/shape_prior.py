@@ -28,6 +28,20 @@ is not pushed towards 0 only because it is small. If people stay with the same p
 leave choose alike, both A are large: quasi-independence (Goodman 1968). If the two variables are independent, only
 the second A is large.
 
+Several tables may be divided in this way, such as those of a chain of visits. Those with the same states have a part
+of the margins in common, c_v, and the spreads of both parts are learned,
+
+.. math:: m_{C,v} = \operatorname{softmax}(σ c_v + τ z_{C,v}), \qquad
+          \log σ, \log τ \sim N(-1, 1),
+
+with σ = 2 for staying and moving. With τ = σ = 1 and without c, large flows into a state at one visit would be as
+plausible as small ones at the next. Where noise hides the cells of those who move, but the large cells of those who
+stay show that the states keep their sizes, such a prior is pulled towards few people who move: each of the flows is
+then restricted to a share of itself that is the narrower, the larger the flow is. With M for the number of people who
+move and d restricted flows, the prior density along M is about M^{-d}. In a chain of 16 states and 10 visits d is
+144, and the shares of those who move were three posterior deviations too low. Small learned spreads take this pull
+away, as the flows then are alike for any M.
+
 The floor α_0 keeps the probability of a cell that noise hides from being estimated as one in a million. In a row of n
 records, the upper quantile of an empty cell is at least that of a Beta(α_0) variable, some records for any A_C.
 Without the floor, the likelihood of tables with a few large cells and many hidden ones drives α to 0.03, and the
@@ -48,7 +62,7 @@ and Methods 20, 4069-4081.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -73,6 +87,9 @@ SPREAD_BETWEEN_TABLES = 1.0
 # factor of z in the margin of staying and moving: the log odds have the standard deviation 2.8, so that two standard
 # deviations are odds of about 1 to 300
 SPREAD_OF_STAYING = 2.0
+# prior mean of the log of a learned spread of margins: shares of the states differ by a factor of 1.4, within 1.05 and
+# 15 for two standard deviations of 1
+MEAN_LOG_SPREAD = -1.0
 # bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
 # among them
 LARGEST_CONCENTRATION = 100.0
@@ -86,11 +103,23 @@ class ShapeData(NamedTuple):
     fixed: FloatArray  # α of each cell if it is fixed, otherwise the floor
     clique_cells: IntArray  # first cell of each clique, then the number of cells
     clique_groups: IntArray  # first margin of each clique; all 0 if the shapes are fixed
-    group_starts: IntArray  # first position of each margin m
+    group_starts: IntArray  # first position of each margin m; the parts in common come after those of the tables
     factor_starts: IntArray  # where the positions of each cell's margins begin in `factors`
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
     stays: IntArray  # 1 for the margin of staying and moving, 0 for others
+    shared_groups: IntArray  # the part that a table's margin has in common with others; -1 if it has none
+    own_spreads: IntArray  # position of log τ of a margin; -1 if the spread is fixed
+    shared_spreads: IntArray  # position of log σ of a margin; -1 if the spread is fixed
+
+
+class SharedMargins(NamedTuple):
+    """What the margins of several tables have in common; fields of `ShapeData`, one number for each margin."""
+
+    starts: IntArray  # first position of each part in common, and the position after the last one
+    groups: IntArray
+    own_spreads: IntArray
+    shared_spreads: IntArray
 
 
 class PriorDraws(NamedTuple):
@@ -118,10 +147,15 @@ class ShapePrior:
 
     @property
     def size(self) -> int:
-        """Number of positions, standard normal under the prior: z_0, each z_C, then those of the margins."""
+        """Number of positions, standard normal under the prior.
+
+        They are z_0, each z_C, those of the margins, of the parts in common, and of the learned spreads.
+        """
         if self.concentration is not None:
             return 0
-        return int(self.data.group_starts[-1])
+        spreads = (self.data.own_spreads, self.data.shared_spreads)
+        learned = {int(place) for places in spreads for place in places if place >= 0}
+        return int(self.data.group_starts[-1]) + len(learned)
 
     @property
     def settings(self) -> dict[str, float]:
@@ -134,6 +168,7 @@ class ShapePrior:
             "concentration_spread_in_common": SPREAD_COMMON_TO_TABLES,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
             "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
+            "log_spread_of_margins_mean": MEAN_LOG_SPREAD,
         }
 
     @cached_property
@@ -155,12 +190,13 @@ class ShapePrior:
             for first, own, table in zip(clique_groups, margins, tables, strict=False)
         ]
         widths = np.repeat([part.shape[1] for part in factors], [len(part) for part in factors])
+        shared = self._shared_margins([] if is_fixed else starts.tolist())
         floors = np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes))
         return ShapeData(
             fixed=np.full(floors.shape, float(self.concentration or 0.0)) if is_fixed else floors,
             clique_cells=np.array([0, *(table.stop for table in tables)], np.int64),
             clique_groups=clique_groups.astype(np.int64),
-            group_starts=starts.astype(np.int64),
+            group_starts=np.concatenate([starts[:-1], shared.starts]).astype(np.int64),
             factor_starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
             factors=np.concatenate([np.zeros(0), *(part.ravel() for part in factors)]).astype(
                 np.int64
@@ -171,6 +207,43 @@ class ShapePrior:
             stays=np.array(
                 [table.step == "stay" for table in tables if not is_fixed for _ in table.margins],
                 np.int64,
+            ),
+            shared_groups=shared.groups,
+            own_spreads=shared.own_spreads,
+            shared_spreads=shared.shared_spreads,
+        )
+
+    def _shared_margins(self, starts: Sequence[int]) -> SharedMargins:
+        """Return what margins have in common, given where the positions of each margin start, and where they end."""
+        tables = [] if self.concentration is not None else self.forest.tables
+        # steps of tables of two variables have one margin; the others have nothing in common
+        kinds: list[tuple[str, Hashable] | None] = []
+        sizes: dict[tuple[str, Hashable], int] = {}
+        for table in tables:
+            for states, _ in table.margins:
+                if table.step in ("stay", "move"):
+                    assert self.forest.states is not None  # no table is divided without the names of states
+                    kind = table.step, self.forest.states[table.scope[1]]
+                    sizes[kind] = states
+                else:
+                    kind = None
+                kinds.append(kind)
+        common = [kind for kind in sizes if kinds.count(kind) > 1]
+        ends = np.cumsum([starts[-1] if starts else 1, *(sizes[kind] for kind in common)])
+        spreads: dict[tuple[str, tuple[str, Hashable]], int] = {}
+        for kind in common:
+            spreads["own", kind] = int(ends[-1]) + len(spreads)
+            if kind[0] == "move":
+                spreads["shared", kind] = int(ends[-1]) + len(spreads)
+        return SharedMargins(
+            starts=ends,
+            groups=np.array(
+                [len(kinds) + common.index(kind) if kind in common else -1 for kind in kinds],
+                np.int64,
+            ),
+            own_spreads=np.array([spreads.get(("own", kind), -1) for kind in kinds], np.int64),
+            shared_spreads=np.array(
+                [spreads.get(("shared", kind), -1) for kind in kinds], np.int64
             ),
         )
 
@@ -232,26 +305,57 @@ class ShapePrior:
 
 
 @njit(nogil=True, inline="always")
-def spread_of(group, data):
-    """Return the factor by which the positions of a margin are multiplied."""
+def learned_spread(place, position, fixed):
+    """Return the spread whose log is learned at a place of the position, or the fixed one if the place is -1."""
+    if place < 0:
+        return fixed
+    return math.exp(MEAN_LOG_SPREAD + position[place])
+
+
+@njit(nogil=True, inline="always")
+def fixed_spread(group, data):
+    """Return the spread of a margin's parts where it is not learned."""
     if data.stays[group]:
         return SPREAD_OF_STAYING
     return 1.0
 
 
+@njit(nogil=True, inline="always")
+def own_spread(group, position, data):
+    """Return the factor by which a margin's own positions are multiplied."""
+    return learned_spread(data.own_spreads[group], position, fixed_spread(group, data))
+
+
+@njit(nogil=True, inline="always")
+def shared_spread(group, position, data):
+    """Return the factor by which the positions that a margin shares with others are multiplied."""
+    return learned_spread(data.shared_spreads[group], position, fixed_spread(group, data))
+
+
 @njit(nogil=True, error_model="numpy", **INNER)
-def log_whole(group, position, data):
-    """Return the logarithm of the sum of a margin's exponentials."""
+def log_weights(group, position, data):
+    """Return the logarithms of a margin's states before normalization."""
     start = data.group_starts[group]
-    stop = data.group_starts[group + 1]
-    spread = spread_of(group, data)
-    top = position[start]
+    weights = own_spread(group, position, data) * position[start : data.group_starts[group + 1]]
+    shared = data.shared_groups[group]
+    if shared >= 0:
+        first = data.group_starts[shared]
+        spread = shared_spread(group, position, data)
+        for k in range(weights.size):
+            weights[k] += spread * position[first + k]
+    return weights
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
+def log_whole(weights):
+    """Return the logarithm of the sum of a margin's exponentials."""
+    top = weights[0]
     total = 0.0
-    for k in range(start, stop):
-        top = max(top, position[k])
-    for k in range(start, stop):
-        total += math.exp(spread * (position[k] - top))
-    return spread * top + math.log(total)
+    for k in range(weights.size):
+        top = max(top, weights[k])
+    for k in range(weights.size):
+        total += math.exp(weights[k] - top)
+    return top + math.log(total)
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
@@ -260,29 +364,31 @@ def clique_shapes(clique, position, data, shapes):
     start = data.clique_cells[clique]
     stop = data.clique_cells[clique + 1]
     # fixed shapes
-    if data.group_starts.size == 1:
+    if data.clique_groups[-1] == 0:
         for cell in range(start, stop):
             shapes[cell] = data.fixed[cell]
         return
     # log of A times R, less the normalization of the margins
     level = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
     level += data.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST_CONCENTRATION)
+    origin = data.group_starts[data.clique_groups[clique]]
+    last = data.group_starts[data.clique_groups[clique + 1]]
+    weights = np.empty(last - origin)
     for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
-        log_sum = log_whole(group, position, data)
+        own = log_weights(group, position, data)
+        first = data.group_starts[group] - origin
+        for k in range(own.size):
+            weights[first + k] = own[k]
+        log_sum = log_whole(own)
         level -= log_sum
         if data.stays[group]:
-            place = data.group_starts[group]
-            both = position[place] + position[place + 1]
             # their mean share is 1/2
-            level += 2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both
-    # add the positions of the margins of each cell
-    first = data.clique_groups[clique]
+            level += 2.0 * (log_sum - math.log(2.0)) - (own[0] + own[1])
+    # add the log weights of the states of each cell
     for cell in range(start, stop):
         log_part = level
         for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
-            log_part += (
-                spread_of(first + k - data.factor_starts[cell], data) * position[data.factors[k]]
-            )
+            log_part += weights[data.factors[k] - origin]
         shapes[cell] = data.fixed[cell] + math.exp(log_part)
 
 
@@ -338,20 +444,19 @@ def _shapes_at(positions, data):
 def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
     """Return the derivative with respect to the position, given those with respect to α and the log prior density."""
     result = -by_density * position
-    if data.group_starts.size == 1:
+    if data.clique_groups[-1] == 0:
         return result
+    # derivative with respect to the log weights of the tables' margins
+    by_weights = np.zeros(data.group_starts[data.clique_groups[-1]])
     for clique in range(data.clique_cells.size - 1):
-        # derivative with respect to the log excess of each cell over the floor; it goes to the positions of the
+        # derivative with respect to the log excess of each cell over the floor; it goes to the states of the
         # cell's margins, and the sum over the cells to log A
         whole = 0.0
-        first = data.clique_groups[clique]
         for cell in range(data.clique_cells[clique], data.clique_cells[clique + 1]):
             part = by_shapes[cell] * (shapes[cell] - data.fixed[cell])
             whole += part
             for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
-                result[data.factors[k]] += (
-                    spread_of(first + k - data.factor_starts[cell], data) * part
-                )
+                by_weights[data.factors[k]] += part
         # through the bound of A to z_0 and z_C
         free = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST_CONCENTRATION)
@@ -359,9 +464,35 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
             # through the normalization of the margins
-            log_sum = log_whole(group, position, data)
-            spread = spread_of(group, data)
-            for k in range(data.group_starts[group], data.group_starts[group + 1]):
-                share = math.exp(spread * position[k] - log_sum)
-                result[k] += spread * whole * (share - 1.0 if data.stays[group] else -share)
+            weights = log_weights(group, position, data)
+            log_sum = log_whole(weights)
+            start = data.group_starts[group]
+            for k in range(weights.size):
+                share = math.exp(weights[k] - log_sum)
+                by_weights[start + k] += whole * (share - 1.0 if data.stays[group] else -share)
+            add_by_position(group, position, data, by_weights, result)
     return result
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
+def add_by_position(group, position, data, by_weights, result):
+    """Add the derivatives with respect to a margin's own and shared positions and their learned spreads."""
+    start = data.group_starts[group]
+    spread = own_spread(group, position, data)
+    along = 0.0
+    for k in range(start, data.group_starts[group + 1]):
+        result[k] += spread * by_weights[k]
+        along += spread * by_weights[k] * position[k]
+    if data.own_spreads[group] >= 0:
+        result[data.own_spreads[group]] += along
+    if data.shared_groups[group] < 0:
+        return
+    first = data.group_starts[data.shared_groups[group]]
+    spread = shared_spread(group, position, data)
+    along = 0.0
+    for k in range(start, data.group_starts[group + 1]):
+        place = first + k - start
+        result[place] += spread * by_weights[k]
+        along += spread * by_weights[k] * position[place]
+    if data.shared_spreads[group] >= 0:
+        result[data.shared_spreads[group]] += along

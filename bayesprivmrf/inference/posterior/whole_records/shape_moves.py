@@ -28,11 +28,13 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     SPREAD_BETWEEN_TABLES,
     SPREAD_COMMON_TO_TABLES,
     clique_shapes,
+    log_weights,
     log_whole,
-    spread_of,
+    own_spread,
 )
 from bayesprivmrf.inference.posterior.whole_records.births import first_records, move_total
 from bayesprivmrf.inference.posterior.whole_records.moves import move_records, sum_rows
+from bayesprivmrf.inference.posterior.whole_records.shared_shape_moves import move_shared
 
 
 @njit(nogil=True, inline="always")
@@ -56,10 +58,10 @@ def level_after(level, gain):
 
 
 @njit(nogil=True)
-def level_gain(stays, place, change, log_sum, spread):
-    """Return the log factor of the level that keeps α of other states if a position grows, and that of the sum."""
-    grown = math.log1p(math.exp(spread * place - log_sum) * math.expm1(spread * change))
-    return (spread * change - grown if stays else grown), grown
+def level_gain(stays, weight, change, log_sum):
+    """Return the log factor of the level that keeps α of other states if a log weight grows, and that of the sum."""
+    grown = math.log1p(math.exp(weight - log_sum) * math.expm1(change))
+    return (change - grown if stays else grown), grown
 
 
 @njit(nogil=True, **INNER)
@@ -144,14 +146,13 @@ def _move_group(clique, group, position, state, data, prior, rng):
     for i in range(owners.size):
         members[filled[owners[i]]] = i
         filled[owners[i]] += 1
+    weights = np.zeros(1)
+    log_sum = 0.0
+    spread = 0.0
     if group >= 0:
-        log_sum = log_whole(group, position, prior)
-    else:
-        log_sum = 0.0
-    if group >= 0:
-        spread = spread_of(group, prior)
-    else:
-        spread = 0.0
+        weights = log_weights(group, position, prior)
+        log_sum = log_whole(weights)
+        spread = own_spread(group, position, prior)
     level = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[own]
     for k in range(states):
         for step in (0.25, 1.0):
@@ -171,7 +172,7 @@ def _move_group(clique, group, position, state, data, prior, rng):
                     - math.log1p(math.exp(level_moved) / LARGEST_CONCENTRATION)
                 )
             else:
-                gain, grown = level_gain(prior.stays[group], place, change, log_sum, spread)
+                gain, grown = level_gain(prior.stays[group], weights[k], spread * change, log_sum)
                 level_moved = level_after(level, gain)
                 factor = math.expm1(spread * change)
                 if level_moved == math.inf:
@@ -192,6 +193,7 @@ def _move_group(clique, group, position, state, data, prior, rng):
             if mark < ratio:
                 position[start + k] += change
                 position[own] = moved
+                weights[k] += spread * change
                 level = level_moved
                 log_sum = log_sum + grown
                 for r in range(totals.size):
@@ -216,6 +218,7 @@ def move_shapes(position, state, data, prior, rng):
             else:
                 own = -1
             _move_group(k, own, position, state, data, prior, rng)
+    move_shared(position, state, data, prior, rng)
     # the shared part of log A against the tables' own parts, with fixed shapes: a draw from a normal distribution
     ratio = SPREAD_COMMON_TO_TABLES / SPREAD_BETWEEN_TABLES
     precision = 1.0
