@@ -34,13 +34,12 @@ of the margins in common, c_v, and the spreads of both parts are learned,
 .. math:: m_{C,v} = \operatorname{softmax}(σ c_v + τ z_{C,v}), \qquad
           \log σ, \log τ \sim N(-1, 1),
 
-with σ = 2 for staying and moving. With τ = σ = 1 and without c, large flows into a state at one visit would be as
-plausible as small ones at the next. Where noise hides the cells of those who move, but the large cells of those who
-stay show that the states keep their sizes, such a prior is pulled towards few people who move: each of the flows is
-then restricted to a share of itself that is the narrower, the larger the flow is. With M for the number of people who
-move and d restricted flows, the prior density along M is about M^{-d}. In a chain of 16 states and 10 visits d is
-144, and the shares of those who move were three posterior deviations too low. Small learned spreads take this pull
-away, as the flows then are alike for any M.
+with σ = 2 for staying and moving. If every table had margins of its own, panels would be pulled towards few people
+who move. Noise hides their cells, but the large cells of those who stay show that states keep their sizes, so that as
+many people enter a state as leave it. Unequal flows would be as plausible, the more so the larger they are: each of d
+balanced flows divides the prior density by the number M of people who move, together by M^d. In a chain of 16 states
+and 10 visits, d is about 144, and the shares of those who move were three posterior deviations too low. Small learned
+spreads make balanced flows plausible for any M.
 
 The floor α_0 keeps the probability of a cell that noise hides from being estimated as one in a million. In a row of n
 records, the upper quantile of an empty cell is at least that of a Beta(α_0) variable, some records for any A_C.
@@ -87,8 +86,8 @@ SPREAD_BETWEEN_TABLES = 1.0
 # factor of z in the margin of staying and moving: the log odds have the standard deviation 2.8, so that two standard
 # deviations are odds of about 1 to 300
 SPREAD_OF_STAYING = 2.0
-# prior mean of the log of a learned spread of margins: shares of the states differ by a factor of 1.4, within 1.05 and
-# 15 for two standard deviations of 1
+# prior mean of the log of a learned spread of margins, whose standard deviation is 1: one standard deviation of a
+# state's log weight is a factor of 1.4, and within two of the spread's it is 1.05 to 15
 MEAN_LOG_SPREAD = -1.0
 # bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
 # among them
@@ -108,18 +107,28 @@ class ShapeData(NamedTuple):
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
     stays: IntArray  # 1 for the margin of staying and moving, 0 for others
-    shared_groups: IntArray  # the part that a table's margin has in common with others; -1 if it has none
+    shared_groups: (
+        IntArray  # the part that a table's margin has in common with others; -1 if it has none
+    )
     own_spreads: IntArray  # position of log τ of a margin; -1 if the spread is fixed
     shared_spreads: IntArray  # position of log σ of a margin; -1 if the spread is fixed
 
 
 class SharedMargins(NamedTuple):
-    """What the margins of several tables have in common; fields of `ShapeData`, one number for each margin."""
+    """Parts that margins of several tables have in common; fields of `ShapeData`, one number for each margin."""
 
     starts: IntArray  # first position of each part in common, and the position after the last one
     groups: IntArray
     own_spreads: IntArray
     shared_spreads: IntArray
+
+
+class _Kind(NamedTuple):
+    """Margins of one kind have a part in common: the step, the number of states, and the variable's states."""
+
+    step: str
+    size: int
+    states: Hashable
 
 
 class PriorDraws(NamedTuple):
@@ -215,37 +224,39 @@ class ShapePrior:
 
     def _shared_margins(self, starts: Sequence[int]) -> SharedMargins:
         """Return what margins have in common, given where the positions of each margin start, and where they end."""
-        tables = [] if self.concentration is not None else self.forest.tables
-        # steps of tables of two variables have one margin; the others have nothing in common
-        kinds: list[tuple[str, Hashable] | None] = []
-        sizes: dict[tuple[str, Hashable], int] = {}
-        for table in tables:
-            for states, _ in table.margins:
+        kinds = self._kinds_of_margins
+        common = [kind for kind in dict.fromkeys(kinds) if kind and kinds.count(kind) > 1]
+        sizes = [kind.size for kind in common]
+        ends = np.cumsum([starts[-1] if starts else 1, *sizes])
+        free = int(ends[-1])  # the next position
+        groups = np.full(len(kinds), -1, np.int64)
+        own_spreads = groups.copy()
+        shared_spreads = groups.copy()
+        for number, kind in enumerate(common):
+            members = [k for k, other in enumerate(kinds) if other == kind]
+            groups[members] = len(kinds) + number
+            own_spreads[members] = free
+            free += 1
+            if kind.step == "move":
+                shared_spreads[members] = free
+                free += 1
+        return SharedMargins(ends, groups, own_spreads, shared_spreads)
+
+    @property
+    def _kinds_of_margins(self) -> list[_Kind | None]:
+        """Kind of each margin; None for margins that have nothing in common with others."""
+        if self.concentration is not None:
+            return []
+        kinds: list[_Kind | None] = []
+        for table in self.forest.tables:
+            for size, _ in table.margins:
                 if table.step in ("stay", "move"):
-                    assert self.forest.states is not None  # no table is divided without the names of states
-                    kind = table.step, self.forest.states[table.scope[1]]
-                    sizes[kind] = states
+                    # no table is divided without the states of the variables
+                    assert self.forest.states is not None
+                    kinds.append(_Kind(table.step, size, self.forest.states[table.scope[1]]))
                 else:
-                    kind = None
-                kinds.append(kind)
-        common = [kind for kind in sizes if kinds.count(kind) > 1]
-        ends = np.cumsum([starts[-1] if starts else 1, *(sizes[kind] for kind in common)])
-        spreads: dict[tuple[str, tuple[str, Hashable]], int] = {}
-        for kind in common:
-            spreads["own", kind] = int(ends[-1]) + len(spreads)
-            if kind[0] == "move":
-                spreads["shared", kind] = int(ends[-1]) + len(spreads)
-        return SharedMargins(
-            starts=ends,
-            groups=np.array(
-                [len(kinds) + common.index(kind) if kind in common else -1 for kind in kinds],
-                np.int64,
-            ),
-            own_spreads=np.array([spreads.get(("own", kind), -1) for kind in kinds], np.int64),
-            shared_spreads=np.array(
-                [spreads.get(("shared", kind), -1) for kind in kinds], np.int64
-            ),
-        )
+                    kinds.append(None)
+        return kinds
 
     def shapes(self, position: FloatArray) -> FloatArray:
         """Return α at positions of shape (..., size); the result has the shape (..., cells)."""

@@ -1,14 +1,14 @@
 r"""Compiled Metropolis moves of what the margins of several tables have in common, and of their learned spreads.
 
-The log weight of a state in a table's margin is :math:`w_C = σ c + τ z_C` (`shape_prior`), with c in common. Two kinds
-of moves take turns, because neither mixes alone (Yu and Meng 2011).
+The log weight of a state in a table's margin is :math:`w_C = σ c + τ z_C` (`shape_prior`), with c in common. Two
+kinds of moves take turns, because neither mixes alone (Yu and Meng 2011).
 
 - A number of c, log σ or log τ moves by a random step while the other positions stay. The shapes of all tables that
-  have it change, and the likelihood of their rows decides. Such moves mix where records say little about the margins.
-- With all w_C fixed, and so with fixed shapes, c is drawn from its conditional distribution. For T tables it is normal
-  with the precision :math:`1 + T σ^2 / τ^2` and the mean :math:`σ τ^{-2} \sum_C w_C` over the precision. Then the
-  scale τ of all :math:`r_C = w_C - σ c` moves while r stays fixed: the prior of z has the density
-  :math:`τ^{-d} \exp(-|r|^2 / 2 τ^2)` of d numbers. Such moves mix where records determine the margins.
+  have it change, and the likelihood of their rows decides. Such moves mix if records say little about the margins.
+- With all w_C fixed, and so with fixed shapes, c is drawn from its conditional distribution. For T tables it is
+  normal with the precision :math:`1 + T σ^2 / τ^2` and the mean :math:`σ τ^{-2} \sum_C w_C` over the precision.
+  Then the scale τ of all :math:`r_C = w_C - σ c` moves while r stays fixed: the prior of z has the density
+  :math:`τ^{-d} \exp(-|r|^2 / 2 τ^2)` of d numbers. Such moves mix if records determine the margins.
 
 References
 ----------
@@ -129,14 +129,10 @@ def move_shared(position, state, data, prior, rng):
         for clique in cliques:
             likelihood += _log_likelihood(clique, state, data)
         for place in range(start, stop):
-            likelihood = _move_place(
-                place, cliques, likelihood, position, state, data, prior, rng
-            )
+            likelihood = _move_place(place, cliques, likelihood, position, state, data, prior, rng)
         likelihood = _move_place(own, cliques, likelihood, position, state, data, prior, rng)
         if common >= 0:
-            likelihood = _move_place(
-                common, cliques, likelihood, position, state, data, prior, rng
-            )
+            likelihood = _move_place(common, cliques, likelihood, position, state, data, prior, rng)
         _draw_common(shared, margins, position, prior, rng)
         _rescale(own, prior.group_starts[margins], stop - start, position, rng)
         if common >= 0:
