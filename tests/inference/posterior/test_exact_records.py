@@ -14,11 +14,7 @@ from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.shape_prior import (
-    ShapePrior,
-    log_weights,
-    row_shapes_pullback,
-)
+from bayesprivmrf.inference.posterior import shape_prior
 from bayesprivmrf.inference.posterior.whole_records.shape_moves import level_after, level_gain
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -137,10 +133,12 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
 def test_derivatives_of_the_shapes_are_exact(model):
     forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
     assert forest.is_inner.any() == (model is PANEL)
-    prior = ShapePrior(forest=forest)
+    prior = shape_prior.ShapePrior(forest=forest)
     rng = np.random.default_rng(2)
     position, weights = rng.standard_normal(prior.size), rng.standard_normal(forest.cells.size)
-    found = row_shapes_pullback(position, prior.data, prior.shapes(position), weights, 0.0)
+    found = shape_prior.row_shapes_pullback(
+        position, prior.data, prior.shapes(position), weights, 0.0
+    )
     for k in range(prior.size):
         step = np.zeros(prior.size)
         step[k] = 1e-6
@@ -151,15 +149,15 @@ def test_derivatives_of_the_shapes_are_exact(model):
 @pytest.mark.parametrize("model", [UNEQUAL, PANEL])
 def test_a_move_of_a_position_and_the_level_multiplies_shapes_of_its_own_state_alone(model):
     forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
-    prior = ShapePrior(forest=forest)
+    prior = shape_prior.ShapePrior(forest=forest)
     data, before = prior.data, np.random.default_rng(3).standard_normal(prior.size)
     for k, table in enumerate(forest.tables):
         for group, (states, of_cell) in enumerate(table.margins, start=int(data.clique_groups[k])):
             for s in range(states):
                 after, place = before.copy(), int(data.group_starts[group]) + s
                 after[place] += 0.7
-                weights = log_weights.py_func(group, before, data)
-                grown = log_weights.py_func(group, after, data)[s] - weights[s]
+                weights = shape_prior.log_weights.py_func(group, before, data)
+                grown = shape_prior.log_weights.py_func(group, after, data)[s] - weights[s]
                 gain, _ = level_gain(
                     data.stays[group], weights[s], grown, np.logaddexp.reduce(weights)
                 )

@@ -49,8 +49,8 @@ def test_intervals_hold_the_pooled_transitions_of_a_panel():
 def test_a_panel_whose_moves_the_noise_hides_keeps_the_people_who_move():
     """Ten states at six visits; a tenth of 3,000 people move between two of them, a few in each of the hidden cells.
 
-    The errors of N, in posterior deviations, have the standard error .6 on the mean of three releases. Under margins
-    that each visit has for itself the mean is -2.4, because few people who move make equal flows less surprising.
+    The errors of N, in posterior deviations, have a mean of four releases with the standard error .5. Under margins
+    that each visit has for itself it is near -2, because equal flows are less surprising where few people move.
     """
     states, visits, people, scale = 10, 6, 3000, 5.0
     waves = [f"t{k}" for k in range(visits)]
@@ -58,7 +58,7 @@ def test_a_panel_whose_moves_the_noise_hides_keeps_the_people_who_move():
         states={wave: list(range(states)) for wave in waves}, cliques=list(pairwise(waves))
     )
     errors = []
-    for seed in range(3):
+    for seed in range(4):
         rng = np.random.default_rng([seed, 41])
         at = [rng.integers(states, size=people)]
         for _ in waves[1:]:
@@ -77,5 +77,4 @@ def test_a_panel_whose_moves_the_noise_hides_keeps_the_people_who_move():
             )
         total = posterior.tree["posterior"]["total"].values
         errors.append((total.mean() - people) / total.std())
-    print(errors)
-    assert abs(np.mean(errors)) < 1.3
+    assert abs(np.mean(errors)) < 1.25
