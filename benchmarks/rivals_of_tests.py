@@ -1,4 +1,4 @@
-"""Size and power of the tests of independence through the noise, beside those of two papers on the same tables.
+"""Size and power of the tests of independence through the noise, beside those of three papers on the same tables.
 
 The rivals are written afresh. Those of the first two papers follow descriptions of these tests, without the authors'
 code. That of the third follows the code, because the text was not at hand.
