@@ -153,6 +153,8 @@ def test_chosen_tables_are_refused():
     data = pd.DataFrame({"a": a, "b": np.where(rng.random(2000) < 0.8, a, 1 - a)})
     network = bpm.declare(states={name: [0, 1] for name in "ab"})
     learned = SelectMeasure(rho=1.0).release(network, data, rng=1)
+    with pytest.raises(ArgumentError, match="give noisy tables, as LaplaceStatistics"):
+        analysis.independence_test(learned, "a", "b")
     with pytest.raises(ArgumentError, match="release the table afresh"):
         analysis.independence_test(learned.statistics, "a", "b")
 
