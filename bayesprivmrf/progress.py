@@ -10,19 +10,27 @@ from importlib.util import find_spec
 from bayesprivmrf.compiled import is_watched
 
 
-def can_draw() -> bool:
-    """Return False in a notebook without ipywidgets, where rich would warn instead of drawing a bar."""
-    return "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+def is_drawn(progress_bar: bool | None) -> bool:
+    """Return True if a bar is to be drawn: if it is asked for, and with None if a person watches.
+
+    A notebook without ipywidgets has no bars, because rich would warn there instead of drawing one.
+    """
+    can_draw = "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+    if progress_bar is None:
+        return can_draw and is_watched()
+    return can_draw and progress_bar
 
 
 @contextmanager
-def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of the number of steps that are done, and of all; it moves a bar if a person watches.
+def moving_bar(text: str, progress_bar: bool | None = None) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of the number of steps that are done, and of all, which moves a bar.
 
     Parameters
     ----------
     text
         Text beside the bar.
+    progress_bar
+        True to show the bar, False to hide it; None to show it if a person watches.
     """
     from rich.console import Console
     from rich.progress import (
@@ -35,7 +43,7 @@ def progress_bar(text: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    is_hidden = not (is_watched() and can_draw())
+    is_hidden = not is_drawn(progress_bar)
     with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("", total=None)
 

@@ -1,16 +1,25 @@
-"""Size and power of the tests of independence through the noise, beside those of two papers on the same tables.
+"""Size and power of the tests of independence through the noise, beside those of three papers on the same tables.
 
-The rivals are written afresh from descriptions of these tests, without the authors' code.
+The rivals are written afresh. Those of the first two papers follow descriptions of these tests, without the authors'
+code. That of the third follows the code, because the text was not at hand.
 
 - Gaboardi, Lim, Rogers and Vadhan (2016): Pearson's statistic of the noisy counts at the two-step estimate, with
   replicates of sampling and noise (their Monte Carlo test). Nothing is rejected if an expected count is at most 5.
 - Kifer and Rogers (2017): the projected minimum chi-square statistic, whose covariance has the noise in it, against
   replicates, or against its chi-square distribution. Nothing is rejected if an expected count is at most 5.
+- Romanus, Boulaguiem and Molinari (2025, FIMA, arXiv 2507.11762): Pearson's statistic of the noisy counts, cut at 0
+  and raised by a half, against counts that are drawn from fiducial margins. A margin is the noisy one less fresh
+  noise, taken through the beta distribution of its binomial. This is `fima_chi2` of the package in
+  RobMoLab/Differential-Privacy-Project (d4546a7c), but for one thing: it takes from a margin of rows as many noises
+  as there are rows, and here it is as many as there are columns. The simulations in that repository have another
+  test, ``FIMA, as in its simulations``: margins keep their noise, empty cells alone are raised, and counts that are
+  drawn are cut at 0 as well.
 
-The papers test two variables. In strata the first sums the statistics of the strata, and the second fits the model
-of conditional independence, which its general theorem covers. Each replication draws a true distribution afresh. All
-tests with replicates are judged by the warp-speed bootstrap (Giacomini, Politis and White 2013): one replicate for
-each release, and the 0.95 quantile of all replicates. ``ours, N private`` has noise for add-or-remove neighbors, and
+The papers test two variables. In strata the first and the third sum the statistics of the strata, and the second fits
+the model of conditional independence, which its general theorem covers. Each replication draws a true distribution
+afresh. FIMA has its own p-value, by 199 replicates of each release. All other tests with replicates are judged by the
+warp-speed bootstrap (Giacomini, Politis and White 2013): one replicate for each release, and the 0.95 quantile of all
+replicates. ``ours, N private`` has noise for add-or-remove neighbors, and
 replicates of the estimated number of records. ``no noise`` is our statistic of the exact counts against its
 chi-square distribution.
 
@@ -42,6 +51,8 @@ FEWEST = 5.0  # expected records of a cell at or below which the rivals do not r
 SEARCH = 30  # steps of the minimum chi-square estimate
 LONGEST = 1.0  # largest change of a log probability in such a step
 LEAST = 1e-6  # smallest probability of a state
+FIDUCIAL = 199  # replicates of each release in FIMA
+HALF = 0.5  # records that FIMA adds to counts
 COLUMNS = ["table", "records", "epsilon", "test", "size", "power"]
 
 
@@ -137,6 +148,66 @@ def ours(null, noisy, totals, rng):
     return Judged(null.distances(noisy, theta), null.distances(again, theta))
 
 
+def summed_pearson(tables):
+    """Pearson's statistic of tables of strata, rows and columns, summed over the strata, shape (...,)."""
+    rows = tables.sum(axis=-1, keepdims=True)
+    columns = tables.sum(axis=-2, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):  # replicates of FIMA may have margins of 0
+        expected = rows * columns / tables.sum(axis=(-2, -1), keepdims=True)
+        return (np.square(tables - expected) / expected).sum(axis=(-3, -2, -1))
+
+
+def counts_of_margins(rows, columns, total, rng):
+    """Counts of tables with independent rows and columns in strata, from shares (replicates, strata, states)."""
+    strata = rows.sum(axis=-1)[..., np.newaxis, np.newaxis]
+    joint = rows[..., np.newaxis] * columns[..., np.newaxis, :] / strata
+    flat = joint.reshape(len(joint), -1)
+    drawn = rng.multinomial(total, flat / flat.sum(axis=1, keepdims=True))
+    return drawn.reshape(joint.shape)
+
+
+def fiducial(margin, summands, total, noise, rng):
+    """Fiducial draws of the shares of a margin whose noise has some summands, shape (replicates, strata, states)."""
+    drawn = noise.draw((FIDUCIAL, *margin.shape, summands), rng).sum(axis=-1)
+    counts = margin - drawn
+    inside = np.clip(counts, 0.0, total)
+    shares = rng.beta(inside + HALF, total - inside + HALF)
+    shares[counts <= 0] = LEAST
+    shares[counts >= total] = 1 - LEAST
+    return shares
+
+
+def fima(noisy, total, noise, rng):
+    """P-value of FIMA for a noisy table of strata, rows and columns."""
+    own = np.maximum(noisy, 0.0) + HALF
+    _, rows, columns = own.shape
+    shares = (
+        fiducial(own.sum(axis=2), columns, total, noise, rng),
+        fiducial(own.sum(axis=1), rows, total, noise, rng),
+    )
+    counts = counts_of_margins(*shares, total, rng) + HALF
+    again = summed_pearson(counts + noise.draw(counts.shape, rng))
+    return (1 + (again >= summed_pearson(own)).sum()) / (1 + FIDUCIAL)
+
+
+def filled(tables):
+    """Counts cut at 0, with half a record in the cells that are then empty."""
+    return np.where(tables > 0, tables, HALF)
+
+
+def simulated_fima(noisy, noise, rng):
+    """P-value of the test in FIMA's simulations for a noisy table of strata, rows and columns."""
+    own = filled(noisy)
+    total = own.sum()
+    shares = []
+    for axis in (2, 1):
+        margin = own.sum(axis=axis)
+        shares.append(rng.beta(margin + HALF, total - margin + HALF, (FIDUCIAL, *margin.shape)))
+    counts = filled(counts_of_margins(*shares, int(total), rng))
+    again = summed_pearson(filled(counts + noise.draw(counts.shape, rng)))
+    return (again >= summed_pearson(own)).mean()
+
+
 def rejections(shape, records, epsilon, spread, replications, rng):
     """Share of rejected releases by each test."""
     kind = independence(*shape)
@@ -167,6 +238,12 @@ def rejections(shape, records, epsilon, spread, replications, rng):
     found["Kifer and Rogers"] = judged.rejected()
     found["Kifer and Rogers, rule of 5 left out"] = Judged(values, again).rejected()
     found["Kifer and Rogers, chi-square"] = judged.rejected(nominal)
+
+    tables = noisy.reshape(-1, *shape)
+    p_values = [fima(table, records, noise, rng) for table in tables]
+    found["FIMA"] = float((np.array(p_values) <= LEVEL).mean())
+    p_values = [simulated_fima(table, noise, rng) for table in tables]
+    found["FIMA, as in its simulations"] = float((np.array(p_values) <= LEVEL).mean())
 
     plain = kind.null(replace(measured, noise=(NoNoise(),), counts=counts[0].astype(float)))
     exact = plain.distances(counts, plain.estimates(counts.astype(float)))

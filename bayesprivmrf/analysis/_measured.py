@@ -168,7 +168,7 @@ def releases_of(given: Any) -> list[NoisyStatistics]:
         Noisy numbers are given twice.
     """
     releases = list(given) if isinstance(given, list | tuple) else [given]
-    remedy = "give what a mechanism or a reader returned"
+    remedy = "give noisy tables, as LaplaceStatistics or a reader returns them"
     require(releases, "release", "be at least one release", "none", remedy)
     for position, release in enumerate(releases):
         instance_of("release", release, NoisyStatistics, "be a release of noisy tables", remedy)

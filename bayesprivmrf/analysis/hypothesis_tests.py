@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
@@ -22,11 +23,11 @@ import numpy as np
 
 from bayesprivmrf.analysis._measured import TableNumbers, nothing_measured
 from bayesprivmrf.cards import Card
-from bayesprivmrf.checks import generator, require, whole_number
+from bayesprivmrf.checks import generator, require, truth, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import RowStatus
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.progress import progress_bar
+from bayesprivmrf.progress import moving_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,8 +146,10 @@ class Null(Protocol):
         ...
 
 
-def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
-    """Return the test of a null hypothesis. A terminal or notebook shows a progress bar.
+def bootstrapped(
+    null: Null, title: str, draws: int, rng: Seed, progress_bar: bool | None = None
+) -> TestResult:
+    """Return the test of a null hypothesis.
 
     Parameters
     ----------
@@ -158,6 +161,8 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
         Number of replicates, at least 99.
     rng
         Seed or generator; None draws a seed.
+    progress_bar
+        True to show a progress bar, False to hide it; None shows it at a terminal and in a notebook.
 
     Raises
     ------
@@ -167,8 +172,15 @@ def bootstrapped(null: Null, title: str, draws: int, rng: Seed) -> TestResult:
         Nothing was measured that could tell the hypotheses apart, or all records are in one state of a variable.
     """
     draws = whole_number("draws", draws, FEWEST_DRAWS)
-    with progress_bar(_SHOWN) as move:
+    with _bar(progress_bar) as move:
         return _tested(null, title, draws, rng, partial(_moved, move, 0, draws))
+
+
+def _bar(progress_bar: bool | None) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Return the context of a progress bar."""
+    if progress_bar is not None:
+        truth("progress_bar", progress_bar)
+    return moving_bar(_SHOWN, progress_bar)
 
 
 def _moved(move: Callable[[int, int], None], before: int, wanted: int, done: int) -> None:
@@ -210,7 +222,12 @@ def _tested(
 
 
 def bootstrapped_apart(
-    whole: Null, parts: Sequence[Null], title: str, draws: int, rng: Seed
+    whole: Null,
+    parts: Sequence[Null],
+    title: str,
+    draws: int,
+    rng: Seed,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Return the test that several null hypotheses hold, whose statistics may depend on each other in any way.
 
@@ -223,7 +240,7 @@ def bootstrapped_apart(
         All hypotheses as one, which gives the expected counts.
     parts
         The hypotheses.
-    title, draws, rng
+    title, draws, rng, progress_bar
         As for `bootstrapped`.
     """
     draws = whole_number("draws", draws, FEWEST_DRAWS)
@@ -233,7 +250,7 @@ def bootstrapped_apart(
     count = len(parts)
     more = count * draws
     each = []
-    with progress_bar(_SHOWN) as move:
+    with _bar(progress_bar) as move:
         for place, part in enumerate(parts):
             report = partial(_moved, move, place * more, count * more)
             each.append(_tested(part, title, more, random, report))

@@ -42,6 +42,7 @@ def independence_test(
     given: Sequence[Hashable] = (),
     draws: int = 999,
     rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether two variables are independent within each joint state of others.
 
@@ -60,6 +61,8 @@ def independence_test(
         Number of replicates, at least 99.
     rng
         Seed or generator; without one a seed is drawn, and stored in the result.
+    progress_bar
+        True to show a progress bar, False to hide it. With None a terminal and a notebook show it.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def independence_test(
     _require_states(measured, [len(strata), len(strata) + 1])
     within = range(len(strata))
     null = _hierarchical(measured, [(*within, len(strata)), (*within, len(strata) + 1)])
-    return bootstrapped(null, "independence", draws, rng)
+    return bootstrapped(null, "independence", draws, rng, progress_bar)
 
 
 def equal_odds_test(
@@ -99,6 +102,7 @@ def equal_odds_test(
     over: Sequence[Hashable],
     draws: int = 999,
     rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether the odds ratios of two variables are the same in all joint states of others.
 
@@ -113,7 +117,7 @@ def equal_odds_test(
         Two different variables with at least two states each.
     over
         Variables whose joint states are the strata, at least one.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -138,11 +142,16 @@ def equal_odds_test(
     other = one + 1
     within = range(one)
     null = _hierarchical(measured, [(*within, one), (*within, other), (one, other)])
-    return bootstrapped(null, "equal odds ratios", draws, rng)
+    return bootstrapped(null, "equal odds ratios", draws, rng, progress_bar)
 
 
 def goodness_of_fit(
-    release: Releases, model: GivenModel, *, draws: int = 999, rng: Seed = None
+    release: Releases,
+    model: GivenModel,
+    *,
+    draws: int = 999,
+    rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test a log-linear model against everything that was measured about its variables.
 
@@ -156,7 +165,7 @@ def goodness_of_fit(
     model
         The null hypothesis: cliques, a pgmpy network or a `ModelSpecification`, as for ``fit(release, model=)``. Its
         ties and scores are a part of it. Tables are summed over variables that it leaves out.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -190,7 +199,7 @@ def goodness_of_fit(
     remedy = "leave out a clique, or release a table of more variables together"
     has_less = null.degrees_of_freedom > 0
     require(has_less, "model", must, "one that fits every released table", remedy, error=ModelError)
-    return bootstrapped(null, "goodness of fit", draws, rng)
+    return bootstrapped(null, "goodness of fit", draws, rng, progress_bar)
 
 
 def compare_groups(
@@ -200,6 +209,7 @@ def compare_groups(
     over: Sequence[Hashable] = (),
     draws: int = 999,
     rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether groups have the same distribution of other variables.
 
@@ -213,7 +223,7 @@ def compare_groups(
     over
         Variables that are compared, jointly; by default all others. The test is about the tables of them that were
         released together with `by`.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -252,11 +262,11 @@ def compare_groups(
     null = _equal_groups(measured)
     apart = _tables_apart(measured)
     if not apart:
-        return bootstrapped(null, "equal groups", draws, rng)
+        return bootstrapped(null, "equal groups", draws, rng, progress_bar)
     names = [[measured.variables[axis] for axis in sorted(axes)] for axes in apart]
     parts = [_equal_groups(own) for own in _readable(read, names)]
     told = [part for part in parts if part.degrees_of_freedom > 0]
-    return bootstrapped_apart(null, told, "equal groups", draws, rng)
+    return bootstrapped_apart(null, told, "equal groups", draws, rng, progress_bar)
 
 
 def _equal_groups(measured: TableNumbers) -> LogLinearNull:

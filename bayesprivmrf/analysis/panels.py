@@ -50,7 +50,13 @@ _SWEEPS = 100
 
 
 def symmetry(
-    release: Releases, a: Hashable, b: Hashable, *, draws: int = 999, rng: Seed = None
+    release: Releases,
+    a: Hashable,
+    b: Hashable,
+    *,
+    draws: int = 999,
+    rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether the joint table of two variables with the same states is symmetric.
 
@@ -63,7 +69,7 @@ def symmetry(
         Noisy tables; a list for several releases of the same people.
     a, b
         Two different variables with the same states.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -94,11 +100,16 @@ def symmetry(
     cells[one, other, pairs] = 1.0
     cells[other, one, pairs] = 1.0
     null = LogLinearNull(measured=measured, design=cells.reshape(states**2, -1))
-    return bootstrapped(null, "symmetry", draws, rng)
+    return bootstrapped(null, "symmetry", draws, rng, progress_bar)
 
 
 def homogeneity(
-    release: Releases, times: Sequence[Hashable] = (), *, draws: int = 999, rng: Seed = None
+    release: Releases,
+    times: Sequence[Hashable] = (),
+    *,
+    draws: int = 999,
+    rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether a variable has the same distribution at all times.
 
@@ -111,7 +122,7 @@ def homogeneity(
         Noisy tables that hold each step from a time to the next; a list for several releases of the same people.
     times
         The variables of the times, in order; by default all variables of the release.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -137,11 +148,16 @@ def homogeneity(
     >>> analysis.homogeneity(release, ["2019", "2020", "2021"], rng=1).p_value  # doctest: +SKIP
     """
     null = EqualMargins(measured=_steps(release, times))
-    return bootstrapped(null, "homogeneity over time", draws, rng)
+    return bootstrapped(null, "homogeneity over time", draws, rng, progress_bar)
 
 
 def stationarity_test(
-    release: Releases, times: Sequence[Hashable] = (), *, draws: int = 999, rng: Seed = None
+    release: Releases,
+    times: Sequence[Hashable] = (),
+    *,
+    draws: int = 999,
+    rng: Seed = None,
+    progress_bar: bool | None = None,
 ) -> TestResult:
     """Test whether one transition matrix is enough for all steps of a panel.
 
@@ -153,7 +169,7 @@ def stationarity_test(
         Noisy tables that hold each step from a time to the next; a list for several releases of the same people.
     times
         The variables of the times, in order, at least three; by default all variables of the release.
-    draws, rng
+    draws, rng, progress_bar
         As for `independence_test`.
 
     Returns
@@ -183,7 +199,7 @@ def stationarity_test(
     require(steps > 1, "times", "be at least three", steps + 1, error=ModelError)
     design = hierarchical_design(measured.shape, [(0, 1), (1, 2)])
     null = ChainNull(measured=measured, design=design)
-    return bootstrapped(null, "stationary transitions", draws, rng)
+    return bootstrapped(null, "stationary transitions", draws, rng, progress_bar)
 
 
 def _steps(release: Releases, times: Sequence[Hashable]) -> TableNumbers:

@@ -311,12 +311,13 @@ def _marginals(solution: Any, prob: float, remarks: list[str]) -> dict[str, pd.D
 
 def _odds_ratios(solution: Any, prob: float, remarks: list[str]) -> dict[str, pd.DataFrame]:
     """Return local odds ratios of the pairs of variables in one clique, as many as a reader can follow."""
-    cards = solution.specification.domain.cardinalities
-    states = dict(zip(solution.specification.domain.variables, cards, strict=True))
+    domain = solution.specification.domain
+    states = dict(zip(domain.variables, domain.cardinalities, strict=True))
+    # in declared order, because two cliques may name a pair in different orders
     pairs = dict.fromkeys(
         pair
         for clique in solution.specification.cliques
-        for pair in itertools.combinations(clique, 2)
+        for pair in itertools.combinations(sorted(clique, key=domain.variables.index), 2)
         if min(states[pair[0]], states[pair[1]]) > 1
     )
     shown = list(pairs)[:_MOST_PAIRS]
@@ -689,15 +690,20 @@ def _text(value: Any) -> str:
 
 
 def _number_texts(frame: pd.DataFrame) -> list[list[str]]:
-    """Return estimates and limits as text, with the decimals that show two digits of the usual interval's length."""
+    """Return estimates and limits as text, with the decimals that show two digits of the usual interval's length.
+
+    Rows with a shorter interval have the decimals that show two digits of its own.
+    """
     numbers = frame[list(_NUMBERS)].to_numpy(dtype=float)
     lengths = numbers[:, 2] - numbers[:, 1]
-    lengths = lengths[np.isfinite(lengths) & (lengths > 0)]
-    if not lengths.size:
+    is_known = np.isfinite(lengths) & (lengths > 0)
+    if not is_known.any():
         return [list(map(_text, row)) for row in numbers]
-    size = math.floor(math.log10(float(np.median(lengths))))
-    decimals = min(max(1 - size, 0), _MOST_DECIMALS)
-    return [[_fixed(number, decimals) for number in row] for row in numbers.tolist()]
+    usual = float(np.median(lengths[is_known]))
+    shown = np.where(is_known, np.minimum(lengths, usual), usual)
+    decimals = np.clip(1 - np.floor(np.log10(shown)), 0, _MOST_DECIMALS).astype(int).tolist()
+    rows = zip(numbers.tolist(), decimals, strict=True)
+    return [[_fixed(number, own) for number in row] for row, own in rows]
 
 
 def _fixed(number: float, decimals: int) -> str:

@@ -35,7 +35,7 @@ from bayesprivmrf.inference.evidence import Evidence, Inference, Population, req
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
-from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
+from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals, one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray
@@ -205,9 +205,8 @@ class EMPath:
             start = self.point.potentials
             if self.left_inverse is not None:
                 start = self.left_inverse(start)
-            potentials, _, stats = match_marginals(
-                self.engine, family.base, step.marginals, start=start, basis=self.basis
-            )
+            own = PotentialFamily(self.engine, family.base, self.basis)
+            potentials, _, stats = match_marginals(own, step.marginals, start=start)
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
         return self._point(potentials, marginals, self.point.taken + ahead)

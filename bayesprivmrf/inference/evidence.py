@@ -26,7 +26,7 @@ import numpy as np
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.given_model import MeasuredNumbers
-from bayesprivmrf.inference.optimize import match_marginals
+from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import minimum_norm_potentials
@@ -133,12 +133,10 @@ class LogLinearFamily:
         if self.supported is not None:
             marginals = self.engine("exact").marginals(potentials)[1]
             found, _, _ = match_marginals(
-                family.engine("exact"),
-                family.base,
+                PotentialFamily(family.engine("exact"), family.base, family.basis),
                 self.model.on_interactions(marginals),
                 tolerance=_MATCHED,
                 start=found if family.basis is None else None,
-                basis=family.basis,
             )
         return minimum_norm_potentials(own.cardinalities, own.scopes, found)
 

@@ -32,7 +32,7 @@ from bayesprivmrf.inference.exact_answers import honoured, of_forest, refuse_sha
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
 from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.least_squares import PooledTables, pool
-from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
+from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transition_rows import TransitionRows
@@ -236,11 +236,9 @@ class NaiveMLE(NamedSettings):
                 if basis is not None:
                     ridge = abs(basis).T @ cells / (abs(basis).T @ np.ones(specification.size))
                 potentials, status, stats = match_marginals(
-                    engine,
-                    base,
+                    PotentialFamily(engine, base, basis),
                     target,
                     ridge=ridge,
-                    basis=basis,
                     iterations=self.iterations,
                     tolerance=self.tolerance,
                 )

@@ -230,21 +230,38 @@ def ridge_mode(
     return minimize(objective, start / unit, **search)
 
 
+@dataclass(frozen=True, eq=False)
+class PotentialFamily:
+    """The potentials θ_0 + B β, and what finds their marginals.
+
+    Parameters
+    ----------
+    engine
+        Finds the marginals of potentials.
+    base
+        θ_0, minus infinity at impossible cells, shape (size,).
+    basis
+        B, sparse, shape (size, d); None for the identity.
+    """
+
+    engine: MarginalEngine
+    base: FloatArray
+    basis: Any = None
+
+
 def match_marginals(
-    engine: MarginalEngine,
-    base: FloatArray,
+    family: PotentialFamily,
     target: FloatArray,
     *,
     ridge: float | FloatArray = 0.0,
     iterations: int = 2000,
     tolerance: float = 1e-7,
     start: FloatArray | None = None,
-    basis: Any = None,
 ) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Return the potentials θ_0 + β that minimize A - target'β + Σ ridge_i β_i²: maximum likelihood from marginals.
+    """Return the potentials of a family that minimize A - target'β + Σ ridge_i β_i²: likelihood from marginals.
 
-    θ_0 is the base, minus infinity at impossible cells, and the start is one of θ. With a basis B, sparse, θ is
-    θ_0 + B β, and the start one of β: the solution of B'μ(θ_0 + Bβ) + 2 ridge β = B'target.
+    With a basis B the start is one of β: the solution of B'μ(θ_0 + Bβ) + 2 ridge β = B'target. Without one it is one
+    of θ.
 
     Returns
     -------
@@ -254,6 +271,9 @@ def match_marginals(
     """
     from scipy.sparse import eye_array
 
+    engine = family.engine
+    base = family.base
+    basis: Any = family.basis
     free = np.isfinite(base)
     full = base.copy()
     is_plain = basis is None and bool(free.all())  # β is then θ - θ_0 itself

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -152,6 +153,8 @@ def test_chosen_tables_are_refused():
     data = pd.DataFrame({"a": a, "b": np.where(rng.random(2000) < 0.8, a, 1 - a)})
     network = bpm.declare(states={name: [0, 1] for name in "ab"})
     learned = SelectMeasure(rho=1.0).release(network, data, rng=1)
+    with pytest.raises(ArgumentError, match="give noisy tables, as LaplaceStatistics"):
+        analysis.independence_test(learned, "a", "b")
     with pytest.raises(ArgumentError, match="release the table afresh"):
         analysis.independence_test(learned.statistics, "a", "b")
 
@@ -237,14 +240,42 @@ class Screen(io.StringIO):
         return self.is_watched
 
 
-@pytest.mark.parametrize("is_watched", [True, False])
-def test_a_terminal_shows_how_many_replicates_are_done(terminal, is_watched):
+@pytest.mark.parametrize(
+    ("is_watched", "progress_bar"), [(True, None), (True, False), (False, None)]
+)
+def test_a_terminal_shows_how_many_replicates_are_done(terminal, is_watched, progress_bar):
     release = release_of(INDEPENDENT)
+    asked = {"given": ["age"], "draws": 2500, "rng": 1, "progress_bar": progress_bar}
     with contextlib.redirect_stderr(Screen(is_watched)) as screen:
-        analysis.independence_test(release, "smokes", "ill", given=["age"], draws=2500, rng=1)
+        analysis.independence_test(release, "smokes", "ill", **asked)
     said = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
-    assert ("Replicates of the release" in said and "2500/2500" in said) == is_watched
-    assert is_watched or said == ""
+    is_shown = is_watched and progress_bar is None
+    assert ("Replicates of the release" in said and "2500/2500" in said) == is_shown
+    assert is_shown or said == ""
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        partial(analysis.independence_test, a="a", b="b"),
+        partial(analysis.equal_odds_test, a="a", b="b", over=["c"]),
+        partial(analysis.goodness_of_fit, model=[("a", "b"), ("c",)]),
+        partial(analysis.compare_groups, by="a"),
+        partial(analysis.symmetry, a="a", b="b"),
+        analysis.homogeneity,
+        analysis.stationarity_test,
+    ],
+)
+def test_every_test_can_be_silent(terminal, ask):
+    network = bpm.declare({name: [0, 1] for name in "abc"}, [("a", "b", "c")])
+    counts = {("a", "b", "c"): np.full((2, 2, 2), 250)}
+    noise = DiscreteLaplace(2.0)
+    release = bpm.NoisyStatistics.from_tables(network, counts, noise=noise, total=2000)
+    with contextlib.redirect_stderr(Screen(True)) as screen:
+        ask(release, draws=99, rng=1, progress_bar=False)
+    assert screen.getvalue() == ""
+    with pytest.raises(ArgumentError, match="`progress_bar` must be True or False"):
+        ask(release, draws=99, rng=1, progress_bar="no")
 
 
 def test_many_tables_of_the_same_cells_give_the_statistic_of_their_weighted_mean():

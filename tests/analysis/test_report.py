@@ -274,3 +274,23 @@ def test_a_standardization_brings_its_assumptions_and_probability_to_the_report(
     assert shown["prob"] == 0.8
     assert not shown["simultaneous"]
     assert "no common cause" in shown["assumptions"][0]
+
+
+def test_a_pair_in_two_cliques_is_compared_once(tmp_path):
+    states = {"a": [0, 1, 2], "b": [0, 1], "c": [0, 1], "d": [0, 1]}
+    network = bpm.declare(states, [("a", "b", "c"), ("d", "c", "b")])
+    joint = 40 + np.arange(24).reshape(3, 2, 2, 2)
+    tables = {("a", "b", "c"): joint.sum(axis=3), ("d", "c", "b"): joint.sum(axis=0).T}
+    given = bpm.NoisyStatistics.from_tables(network, tables, noise=DiscreteLaplace(2.0))
+    path = analysis.report(given, bpm.NoiseAwareMAP().fit(given), path=tmp_path / "a.md")
+    captions = re.findall(r"\*\*Odds ratios of (\w) and (\w)\*\*", path.read_text(encoding="utf-8"))
+    assert captions == [("a", "b"), ("a", "c"), ("b", "c"), ("b", "d"), ("c", "d")]
+
+
+def test_a_short_interval_has_two_digits_of_its_length(tmp_path, release, solution):
+    limits = {"lower": [6.51, 0.954, 5.01], "upper": [9.23, 1.196, 8.04]}
+    frame = pd.DataFrame({"estimate": [7.71, 1.068, 6.02], **limits, "status": "ok", "note": "own"})
+    path = analysis.report(release, solution, path=tmp_path / "a.md", tables={"own": frame})
+    text = path.read_text(encoding="utf-8")
+    assert "| 1.07 | 0.95 | 1.20 |" in text
+    assert "| 7.7 | 6.5 | 9.2 |" in text

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.loglinear_fit import closed_form, fit_means, is_narrow
+from bayesprivmrf.inference.loglinear_fit import (
+    MomentsFinder,
+    closed_form,
+    fit_means,
+    is_narrow,
+)
 from bayesprivmrf.learning import LearnedIsing, select_measure
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.select_measure import measured_on_rows
@@ -39,7 +44,7 @@ LOOP = ((2, 3, 2, 2), [(0, 1), (1, 2), (2, 3), (0, 3)])
 @pytest.mark.parametrize(("cards", "pairs"), [TREE, LOOP])
 def test_the_exact_fit_finds_the_model_of_its_means(cards, pairs):
     effects, beta, means, _, _ = model(cards, pairs)
-    fit = fit_means(effects, means, np.zeros(effects.size), 1e4, np.random.default_rng(2))
+    fit = fit_means(effects, means, np.zeros(effects.size), MomentsFinder(1e4, 2))
     assert fit.status == "converged"
     assert fit.inference == "exact"
     np.testing.assert_allclose(fit.coordinates, beta, atol=1e-4)
@@ -59,15 +64,8 @@ def test_gibbs_agrees_with_the_exact_fit():
     )
     effects, beta, means, joint, single = model(cards, pairs, size=0.9)
     start = closed_form(effects, joint, single)
-    fit = fit_means(
-        effects,
-        means,
-        np.zeros(effects.size),
-        1e4,
-        np.random.default_rng(3),
-        start=start,
-        inference="gibbs",
-    )
+    finder = MomentsFinder(1e4, 3, "gibbs")
+    fit = fit_means(effects, means, np.zeros(effects.size), finder, start=start)
     assert fit.status == "approximate"
     # 262,144 draws that depend on each other: deviations of coordinates are about 2 to 6 in 512
     assert np.abs(fit.coordinates - beta).max() < 0.04
@@ -77,7 +75,7 @@ def test_gibbs_agrees_with_the_exact_fit():
 def test_the_ridge_is_that_of_the_stated_objective():
     effects, _, means, _, _ = model(*LOOP)
     ridges = np.linspace(0.05, 0.4, effects.size)
-    fit = fit_means(effects, means, ridges, 1e4, np.random.default_rng(4))
+    fit = fit_means(effects, means, ridges, MomentsFinder(1e4, 4))
     mu = marginal_engine(effects.cardinalities, effects.scopes).marginals(
         effects.potentials(fit.coordinates)
     )[1]
@@ -88,7 +86,7 @@ def test_the_ridge_is_that_of_the_stated_objective():
 
 def test_impossible_means_have_a_finite_estimate():
     effects, _, means, _, _ = model(*LOOP)
-    fit = fit_means(effects, 3 * means, np.full(effects.size, 0.05), 1e3, np.random.default_rng(5))
+    fit = fit_means(effects, 3 * means, np.full(effects.size, 0.05), MomentsFinder(1e3, 5))
     assert np.isfinite(fit.coordinates).all()
     assert np.abs(fit.coordinates).max() < 50
 

@@ -1,5 +1,5 @@
 from .curvature import DenseCurvature
-from .fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
+from .fit import PRIOR_DEVIATION, MomentsFinder, PairFit, closed_form, fit_means, is_narrow
 from .moments import (
     Eliminated,
     ExactMoments,
@@ -40,6 +40,7 @@ __all__ = [
     "GibbsMoments",
     "Listed",
     "Moments",
+    "MomentsFinder",
     "MomentsMethod",
     "NoisyMeans",
     "PairFit",

@@ -139,15 +139,42 @@ def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -
         return False
 
 
+@dataclass(frozen=True, eq=False)
+class MomentsFinder:
+    """Method by which a fit finds means and covariances.
+
+    Parameters
+    ----------
+    worth
+        How many exact records would tell as much as the means of the fit: rules how many draws are made.
+    generator
+        Generator of the Gibbs sampler, or its seed.
+    inference
+        Method; `is_narrow` decides unless it is given.
+    """
+
+    worth: float
+    generator: np.random.Generator | int
+    inference: MomentsMethod | None = None
+
+    def method(
+        self, cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]
+    ) -> MomentsMethod:
+        """Return the method for a model."""
+        if self.inference is not None:
+            return self.inference
+        if is_narrow(cardinalities, scopes):
+            return "exact"
+        return "gibbs"
+
+
 def fit_means(
     effects: Effects,
     means: FloatArray,
     ridges: FloatArray,
-    worth: float,
-    generator: np.random.Generator | int,
+    finder: MomentsFinder,
     *,
     start: FloatArray | None = None,
-    inference: MomentsMethod | None = None,
     fixed: Fixed = NOTHING_FIXED,
 ) -> PairFit:
     """Return the estimate from noisy means.
@@ -158,31 +185,22 @@ def fit_means(
         The model's coordinates.
     means, ridges
         t and λ, shape (d,).
-    worth
-        How many exact records would tell as much as the means: rules how many draws are made.
-    generator
-        Generator of the Gibbs sampler, or its seed.
+    finder
+        How means and covariances are found.
     start
         β to begin at; 0 by default.
-    inference
-        How means and covariances are found; `is_narrow` decides unless it is given.
     fixed
         Further potentials, which are known.
     """
     scopes = (*fixed.scopes, *effects.scopes)
-    if inference is None:
-        if is_narrow(effects.cardinalities, scopes):
-            inference = "exact"
-        else:
-            inference = "gibbs"
     if start is None:
         begin = np.zeros(effects.size)
     else:
         begin = start
-    if inference == "exact":
+    if finder.method(effects.cardinalities, scopes) == "exact":
         return _by_elimination(effects, means, ridges, begin, fixed)
-    moments = GibbsMoments(effects, np.random.default_rng(generator), fixed)
-    return _by_sampling(_DrawnRidge(effects, moments, means, ridges), begin, worth)
+    moments = GibbsMoments(effects, np.random.default_rng(finder.generator), fixed)
+    return _by_sampling(_DrawnRidge(effects, moments, means, ridges), begin, finder.worth)
 
 
 def _by_elimination(

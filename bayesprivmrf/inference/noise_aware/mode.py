@@ -61,7 +61,7 @@ from bayesprivmrf.inference.loglinear_fit.search import (
 from bayesprivmrf.inference.mean_counts import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.curvature import SampledCurvature, warn_if_slow
 from bayesprivmrf.inference.noise_aware.objective import Expansion, Objective, Settings
-from bayesprivmrf.inference.optimize import match_marginals
+from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals
 from bayesprivmrf.inference.projection import pseudo_marginals
 from bayesprivmrf.model.tables import FloatArray
 
@@ -295,8 +295,7 @@ class Search(Objective):
         ridge = np.repeat(pooled.ridges(evidence), np.diff(model.offsets))
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
-            self.means.engine,
-            evidence.family.base,
+            PotentialFamily(self.means.engine, evidence.family.base),
             target,
             ridge=ridge,
             iterations=_NAIVE_STEPS,

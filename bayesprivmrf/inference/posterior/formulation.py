@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 
 from bayesprivmrf.checks import require, require_memory
-from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence, Population
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.progress import can_draw
+from bayesprivmrf.progress import is_drawn
 from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
@@ -257,7 +256,7 @@ class StepProgress:
             TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
-            disable=not ((is_watched() if is_shown is None else is_shown) and can_draw()),
+            disable=not is_drawn(is_shown),
         )
         self._task = self._bar.add_task("sampling", total=steps)
 

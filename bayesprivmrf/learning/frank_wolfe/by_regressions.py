@@ -24,7 +24,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.files import Json
-from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION, fit_means
+from bayesprivmrf.inference.loglinear_fit.fit import PRIOR_DEVIATION, MomentsFinder, fit_means
 from bayesprivmrf.inference.loglinear_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
@@ -124,7 +124,8 @@ def fit_fields(
     # a quarter of the draws of a fit of couplings: Monte Carlo errors are half the sampling errors
     worth = 0.25 * float(np.median(1 / (noise / spread + 1 / targets.total)))
     seed = zlib.crc32(measured.one_way.tobytes())  # so that the same release gives the same fields
-    fit = fit_means(effects, wanted, ridges, worth, seed, start=start, fixed=couplings)
+    finder = MomentsFinder(worth, seed)
+    fit = fit_means(effects, wanted, ridges, finder, start=start, fixed=couplings)
     assert fit.means is not None
     gap = fit.means - measured_means
     # under normal errors, some margin exceeds this limit with probability below 0.001

@@ -14,7 +14,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.learning import calibrated
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.progress import progress_bar
+from bayesprivmrf.progress import moving_bar
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +40,8 @@ class CouplingsAsked:
         Number of simulated releases of the calibrated method.
     size
         Number of records to simulate.
+    progress_bar
+        Whether the calibrated method shows its progress; None where a person watches.
     """
 
     prob: float
@@ -47,6 +49,7 @@ class CouplingsAsked:
     method: Method | None
     replicates: int
     size: float
+    progress_bar: bool | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +129,7 @@ def _vector_limits(
             "`method` must not be 'linearised' for this release, which was made by neither SelectMeasure nor "
             "Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
         )
-    with progress_bar("Simulating releases") as progress:
+    with moving_bar("Simulating releases", asked.progress_bar) as progress:
         low, high, is_unresponsive = calibrated.limits(
             learned, asked.prob, asked.replicates, random, asked.size, progress
         )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import generator, one_of, whole_number
+from bayesprivmrf.checks import generator, one_of, truth, whole_number
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.calibrated import Coordinates, size_of
@@ -200,6 +200,7 @@ class LearnedParameters(ABC):
         method: Literal["linearised", "calibrated"] | None = None,
         total: float | None = None,
         given: None = None,
+        progress_bar: bool | None = None,
     ) -> pd.DataFrame:
         """Return intervals for all couplings or all fields; they cost no privacy budget.
 
@@ -226,6 +227,8 @@ class LearnedParameters(ABC):
             Number of records to simulate; by default that of the release.
         given
             Must be ``None``: couplings have no conditional intervals.
+        progress_bar
+            True to show the progress of ``"calibrated"``, False to hide it; None where a person watches.
 
         Returns
         -------
@@ -254,5 +257,14 @@ class LearnedParameters(ABC):
             )
         size = size_of(self, total)
         random = generator(rng)
-        asked = CouplingsAsked(prob=prob, of=of, method=method, replicates=replicates, size=size)
+        if progress_bar is not None:
+            truth("progress_bar", progress_bar)
+        asked = CouplingsAsked(
+            prob=prob,
+            of=of,
+            method=method,
+            replicates=replicates,
+            size=size,
+            progress_bar=progress_bar,
+        )
         return couplings_frame(self, asked, random)

@@ -48,6 +48,7 @@ import numpy as np
 from bayesprivmrf.files import Json
 from bayesprivmrf.inference.loglinear_fit.fit import (
     PRIOR_DEVIATION,
+    MomentsFinder,
     PairFit,
     closed_form,
     fit_means,
@@ -187,7 +188,7 @@ def fit_targets(
     )
     worth = float(np.median(worths))
     start = closed_form(effects, [tables[k] for k in kept], shares)
-    fit = fit_means(effects, mean, ridge, worth, generator, start=start)
+    fit = fit_means(effects, mean, ridge, MomentsFinder(worth, generator), start=start)
     if not needs_reweighting(fit, ridge, noise, targets.total, PRIOR_DEVIATION, generator):
         return fit
     data = NoisyMeans(

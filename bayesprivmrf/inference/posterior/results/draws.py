@@ -135,7 +135,7 @@ class Draws:
 
     def mean_potentials(self) -> tuple[FloatArray, Status]:
         """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
-        from bayesprivmrf.inference.optimize import match_marginals
+        from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals
 
         mean = self.finished.marginals.mean(axis=(0, 1))
         effects = self.finished.effects.mean(axis=(0, 1))
@@ -143,15 +143,16 @@ class Draws:
         family = self.evidence.family
         if self._forest is not None:
             return potentials, Status.CONVERGED
-        return match_marginals(family.engine("exact"), family.base, mean, start=potentials)[:2]
+        own = PotentialFamily(family.engine("exact"), family.base)
+        return match_marginals(own, mean, start=potentials)[:2]
 
     def _mean_of_interactions(self) -> tuple[FloatArray, Status]:
         """Return potentials of the interactions with their mean marginals, by maximum likelihood, and the status."""
-        from bayesprivmrf.inference.optimize import match_marginals
+        from bayesprivmrf.inference.optimize import PotentialFamily, match_marginals
 
         family = family_of(self.model.believed)
         mean = self.model.on_interactions(self.finished.marginals.mean(axis=(0, 1)))
-        return match_marginals(family.engine("exact"), family.base, mean)[:2]
+        return match_marginals(PotentialFamily(family.engine("exact"), family.base), mean)[:2]
 
     def mean_solution(self, stats: Mapping[str, Any], problems: tuple[str, ...]) -> Solution:
         """Return the solution with the mean marginals: see `Posterior.solution`."""
