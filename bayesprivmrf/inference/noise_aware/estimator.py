@@ -389,10 +389,11 @@ def _allowing_for_none(
     has_none_below = people * (most - answers.values) < _NONE * width
     if not (has_none_above | has_none_below).any():
         return found
-    possible = (possible_answers(asked, fit) - least) / width
+    possible = possible_answers(asked, fit)
+    rounding = _ROUNDING * width
     reach = width * (1 - (1 - asked.prob) ** (1 / max(people, 1.0)))
-    is_open_above = has_none_above & (possible > _ROUNDING)
-    is_open_below = has_none_below & (possible < 1 - _ROUNDING)
+    is_open_above = has_none_above & (possible - least > rounding)
+    is_open_below = has_none_below & (most - possible > rounding)
     return found._replace(
         lower=np.where(is_open_below, np.minimum(found.lower, most - reach), found.lower),
         upper=np.where(is_open_above, np.maximum(found.upper, least + reach), found.upper),
