@@ -187,10 +187,10 @@ def rules() -> dict[str, Likelihood]:
     """Return the rules by name."""
     keys = [(n, key, change) for n, own in CHANGES.items() for key, change in enumerate(own)]
     return {
+        "suppressed": Suppressed(1, PRIMARY + 1),
         "random to 3": RandomRounding(3),
         "nearest 5": Rounded(5),
         "cell keys": CellKey(pd.DataFrame(keys, columns=["pcv", "ckey", "pvalue"])),
-        "suppressed": Suppressed(1, PRIMARY + 1),
     }
 
 
@@ -278,13 +278,14 @@ def row(data: str, rule: str, found: list[Figures]) -> list[object]:
 def rows(data: Path, areas: int) -> Iterator[list[object]]:
     """Yield the rows of the result."""
     records = adult(data / "adult" / "adult.csv")
-    groups = block_groups(data / "pl94_ri" / "blocks.csv")
     for name, rule in rules().items():
         found = []
         for area in range(areas):
             rng = np.random.default_rng(FIRST_SEED + area)
             found.append(figures(adult_area(records, rng), rule, rng))
         yield row("Adult", name, found)
+    groups = block_groups(data / "pl94_ri" / "blocks.csv")
+    for name, rule in rules().items():
         found = []
         for area, people in enumerate(groups):
             rng = np.random.default_rng(FIRST_SEED + area)
