@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,14 @@ class AnswersPerRecord:
     single
         Variance of one record's over the probability of what is given, shape (rows,): sampling errors are of so many
         of the people.
+    given_share
+        Probability of what is given; 1 if nothing is.
     """
 
     values: FloatArray
     rows: FloatArray
     single: FloatArray
+    given_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -108,9 +111,24 @@ def answers_per_record(
     values = weights @ marginals
     if asked.bound is None:
         single = values * (1 - values)
+    share = 1.0
     if asked.given:
-        single = single / float(np.exp(log_partition - table.engine.log_partition(whole)))
-    return AnswersPerRecord(values=values, rows=np.array(rows), single=np.maximum(single, 0.0))
+        share = float(np.exp(log_partition - table.engine.log_partition(whole)))
+    return AnswersPerRecord(
+        values=values,
+        rows=np.array(rows),
+        single=np.maximum(single / share, 0.0),
+        given_share=share,
+    )
+
+
+def possible_answers(asked: Asked, fit: FittedPotentials) -> FloatArray:
+    """Return answers per record if all joint states but the impossible ones are equally probable, shape (rows,).
+
+    An answer lies at its end only if the declared model puts it there.
+    """
+    even = replace(fit, potentials=fit.evidence.family.base)
+    return answers_per_record(asked, even, lambda change: change[:0]).values
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -195,4 +213,6 @@ def _by_beliefs(
     if asked.given:
         changes = (changes - np.outer(values, changes.sum(axis=0))) / mass
     rows = np.array([by_coordinates(change) for change in changes])
-    return AnswersPerRecord(values=values, rows=rows, single=values * (1 - values) / mass)
+    return AnswersPerRecord(
+        values=values, rows=rows, single=values * (1 - values) / mass, given_share=mass
+    )

@@ -449,13 +449,44 @@ def test_an_exact_count_of_zero_is_no_probability_of_zero():
     assert analysis.odds_ratios(solution, "a", "b").estimate.isna().all()
 
 
+def test_a_group_with_one_state_among_its_records_is_no_probability_of_one():
+    """All N records have a state of probability 0.1^(1/N) with probability 0.1."""
+    network = bpm.declare({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
+    release = bpm.NoisyStatistics.from_tables(
+        network, {("a", "b"): [[50, 0, 0], [60, 40, 30]]}, noise=Suppressed(1, 5), total=180
+    )
+    solution = bpm.NoiseAwareMAP().fit(release)
+    within = solution.interval(["b"], given={"a": 0})
+    assert within.lower.loc[0] == pytest.approx(0.1 ** (1 / 50))
+    assert within.upper.loc[0] == 1
+    assert solution.interval(["a", "b"], of="records").lower.loc[(0, 0)] == 50
+
+
+def test_a_group_without_records_is_open_beyond_its_clique():
+    """Nobody with a = 0 is among those with b = 1, and only these have c = 1."""
+    tables = {("a", "b"): [[50, 0], [60, 40]], ("b", "c"): [[110, 0], [20, 20]]}
+    network = bpm.declare({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, list(tables))
+    plain = bpm.ModelSpecification.from_pgmpy(network)
+    impossible = ((("a", 0), ("b", 1)), (("b", 0), ("c", 1)))
+    for model, reach in (
+        (network, 1 - 0.1 ** (1 / 50)),
+        (dataclasses.replace(plain, impossible=impossible), 0),
+    ):
+        release = bpm.NoisyStatistics.from_tables(model, tables, noise=Suppressed(1, 5))
+        within = bpm.NoiseAwareMAP().fit(release).interval(["c"], given={"a": 0})
+        assert within.upper.loc[1] == pytest.approx(reach, abs=1e-12)
+        assert within.lower.loc[0] == pytest.approx(1 - reach, abs=1e-12)
+
+
 def test_a_structural_zero_keeps_its_probability_of_zero():
     plain = bpm.ModelSpecification.from_pgmpy(PAIR)
     model = dataclasses.replace(plain, impossible=((("a", 0), ("b", 1)),))
     release = bpm.NoisyStatistics.from_tables(
         model, {("a", "b"): [[50, 0], [60, -1]]}, noise=Suppressed(1, 5)
     )
-    assert bpm.NoiseAwareMAP().fit(release).interval(["a", "b"]).upper.loc[(0, 1)] == 0
+    solution = bpm.NoiseAwareMAP().fit(release)
+    assert solution.interval(["a", "b"]).upper.loc[(0, 1)] == 0
+    assert solution.interval(["b"], given={"a": 0}).lower.loc[0] == 1
 
 
 @pytest.mark.parametrize(("below", "is_wide"), [(5, False), (20, True), (500, True)])

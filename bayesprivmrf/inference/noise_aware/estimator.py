@@ -11,8 +11,13 @@ import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
-from bayesprivmrf.inference.allowed_counts import StatesOfClique, allowed_states
-from bayesprivmrf.inference.answers import FittedPotentials, answers_per_record
+from bayesprivmrf.inference.allowed_counts import allowed_states
+from bayesprivmrf.inference.answers import (
+    AnswersPerRecord,
+    FittedPotentials,
+    answers_per_record,
+    possible_answers,
+)
 from bayesprivmrf.inference.asked import Asked, asked_marks
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
@@ -60,6 +65,8 @@ _COARSE = Mark(RowStatus.DOUBTFUL, "published ranges are wide: use LatentCounts"
 
 # Expected records below which a fit has none: a rounding error of an exact count of 0
 _NONE = 1e-6
+# Distance of an answer from its end, in the width between both ends, that may be a rounding error
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -108,30 +115,7 @@ class NoiseAwareSolution(Solution):
         found = _over_ranges(evidence, asked, found)
         if is_of_records:
             return _within_rules(evidence, asked, found)
-        return self._above_none(evidence, asked, found)
-
-    def _above_none(self, evidence: Evidence, asked: Asked, found: Limits) -> Limits:
-        """Return limits of probabilities that are no lower than those of a group without a record among N.
-
-        An exact count of 0 puts the fitted probability to 0. With the wanted probability p, that of the population
-        is below 1 - (1 - p) ** (1 / N).
-        """
-        homes = StatesOfClique.of(evidence.specification, (*asked.variables, *asked.given))
-        if asked.bound is not None or not homes:
-            return found
-        shape = [evidence.specification.cardinalities[v] for v in (*asked.variables, *asked.given)]
-        rows = len(found.estimates)
-        kept = np.ix_(*map(range, shape[: len(asked.variables)]), *asked.given.values())
-
-        def of_rows(of_cells: FloatArray) -> FloatArray:
-            return homes[0].summed(of_cells).reshape(shape)[kept].reshape(rows, -1).sum(axis=1)
-
-        records = evidence.total * of_rows(self.mode.marginals)
-        is_possible = of_rows(np.isfinite(evidence.family.base).astype(float)) > 0
-        is_empty = is_possible & (records < _NONE)
-        highest = 1 - (1 - asked.prob) ** (1 / max(records.sum(), 1.0))
-        upper = np.where(is_empty, np.maximum(found.upper, highest), found.upper)
-        return found._replace(upper=upper)
+        return _allowing_for_none(found, asked, fit, answers)
 
     @property
     def _fit(self) -> FittedPotentials:
@@ -387,6 +371,33 @@ def _over_ranges(evidence: Evidence, asked: Asked, found: Limits) -> Limits:
     """Return limits that are at least as wide as published ranges leave the counts or the probabilities."""
     lower, upper = widened(evidence, asked, found.lower, found.upper)
     return found._replace(lower=lower, upper=upper)
+
+
+def _allowing_for_none(
+    found: Limits, asked: Asked, fit: FittedPotentials, answers: AnswersPerRecord
+) -> Limits:
+    """Return limits of the population that allow for groups without a record among N.
+
+    An exact count of 0 puts the fitted probability to 0, and that of the rest to 1. With the wanted probability p,
+    the probability of such a group in the population is below 1 - (1 - p) ** (1 / N), where N are the records with
+    what is given. A query's answer, between the ends of one record's, is treated alike.
+    """
+    least, most = asked.ends
+    width = np.subtract(most, least)
+    people = fit.evidence.total * answers.given_share
+    has_none_above = people * (answers.values - least) < _NONE * width
+    has_none_below = people * (most - answers.values) < _NONE * width
+    if not (has_none_above | has_none_below).any():
+        return found
+    possible = possible_answers(asked, fit)
+    rounding = _ROUNDING * width
+    reach = width * (1 - (1 - asked.prob) ** (1 / max(people, 1.0)))
+    is_open_above = has_none_above & (possible - least > rounding)
+    is_open_below = has_none_below & (most - possible > rounding)
+    return found._replace(
+        lower=np.where(is_open_below, np.minimum(found.lower, most - reach), found.lower),
+        upper=np.where(is_open_above, np.maximum(found.upper, least + reach), found.upper),
+    )
 
 
 def _within_rules(evidence: Evidence, asked: Asked, found: Limits) -> Limits:
