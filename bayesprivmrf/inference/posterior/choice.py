@@ -33,7 +33,7 @@ from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed_counts.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.rows_prior import is_decomposable
-from bayesprivmrf.inference.posterior.settings import PriorSettings
+from bayesprivmrf.inference.posterior.settings import FormulationName, PriorSettings
 from bayesprivmrf.inference.posterior.whole_records.chains import MOVES
 from bayesprivmrf.inference.posterior.whole_records.engine import RecordEngine, Rows
 from bayesprivmrf.inference.posterior.whole_records.table import engine_of_rows
@@ -154,6 +154,27 @@ class Choice:
         if exact.bytes_a_record == 0 or exact.first_total <= MOVES:
             return "exact"
         return None
+
+    def instead(self) -> Engine | None:
+        """Return an engine with the other prior, for a posterior that contradicts the default one.
+
+        None if a setting asks for a prior, or if the model has no other one.
+        """
+        asked = self.asked
+        is_free = asked.concentration is None and asked.scale is None
+        if asked.formulation != "auto" or not is_free:
+            return None
+        other: FormulationName | None = None
+        if self._prior == "effects" and self._may_have_rows:
+            other = "hyper-dirichlet"
+        if self._prior == "rows" and _are_few(self.evidence.specification):
+            other = "log-linear"
+        if other is None:
+            return None
+        try:
+            return replace(self, asked=replace(asked, formulation=other)).formulation()
+        except (ArgumentError, ModelError):
+            return None
 
     def _require_records(self, chosen: RecordEngine) -> None:
         """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""

@@ -37,7 +37,9 @@ from bayesprivmrf.inference.posterior.alarms import Alarms, raise_alarms
 from bayesprivmrf.inference.posterior.choice import FEW_RECORDS, Choice, Engine
 from bayesprivmrf.inference.posterior.formulation import (
     Clock,
+    Finished,
     Run,
+    Sampled,
     Sampler,
     Source,
 )
@@ -80,7 +82,9 @@ class LatentCounts(NamedSettings):
         transitions, and counts that are exact or known within bounds. ``"auto"`` has normal effects. In decomposable
         models without `levels` or scores it has Dirichlet rows if the effects are more than 400, if counts are
         exact or known within bounds, or if the released tables say that most people of a panel stay in their state.
-        It relaxes the counts unless this is impossible or a poor approximation, or whole records mix faster.
+        It relaxes the counts unless this is impossible or a poor approximation, or whole records mix faster. If the
+        posterior contradicts this prior and the model supports the other one, it is sampled with the other one, and
+        ``stats["replaced"]`` names the first formulation.
     concentration
         Prior count α > 0 per cell of the Dirichlet rows; 1 is uniform on the simplex of each row. A number asks for
         rows. With None (default) the prior counts of rows are learned for each table.
@@ -236,29 +240,28 @@ class LatentCounts(NamedSettings):
         seed = int(seeds.integers(2**31 - 1))
         run = Run(draws=draws, tune=tune, chains=chains, seed=seed)
         afterwards, replicating, before = seeds.spawn(3)
-        if _is_of_nobody(evidence):
-            sampled, finished = prior_as_sampled(engine, run, afterwards)
-        else:
-            sampled = draw_posterior(
-                engine, run, sampler=sampler, settings=settings, time_limit=limit
-            )
-            finished = engine.finish(sampled.draws, afterwards)
-        alarms = raise_alarms(evidence, finished)
-        other = partial(choice.other, engine)
-        diagnosis = diagnose(sampled, engine.judged, evidence, sampler, finished, other)
-        diagnosis = _with_alarms(diagnosis, alarms, engine)
+        sampling = _Sampling(
+            choice=choice, run=run, rng=afterwards, sampler=sampler, settings=settings
+        )
+        fit = sampling.posterior(engine, limit)
+        instead = choice.instead() if fit.contradicts_prior else None
+        if instead is not None:
+            fit = fit.or_better(sampling.posterior(instead, max(limit - clock.seconds, 0.0)))
+        engine = fit.engine
+        diagnosis = fit.diagnosis
         stats = {
             **diagnosis.numbers,
             "problems": list(diagnosis.problems),
-            **alarms.numbers,
-            **sampled.stats,
+            **fit.alarms.numbers,
+            **fit.sampled.stats,
             "seconds": clock.seconds,
             "seed": int(rng) if isinstance(rng, int | np.integer) else "generator",
             "formulation": engine.name,
+            **({"replaced": fit.replaced} if fit.replaced else {}),
             **engine.settings,
             "half_counts_per_record": engine.sparsity,
             **totals(evidence),
-            "total": float(finished.total.mean()),
+            "total": float(fit.finished.total.mean()),
         }
         given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
         source = Source(
@@ -271,18 +274,18 @@ class LatentCounts(NamedSettings):
         tree = build_tree(
             evidence,
             engine.settings,
-            TreeDraws(finished=finished, sampled=sampled, prior=before_data),
+            TreeDraws(finished=fit.finished, sampled=fit.sampled, prior=before_data),
             rng=replicating,
             attributes=_attributes(source, evidence, stats, diagnosis.status.value),
         )
-        _warn(diagnosis, alarms)
+        _warn(diagnosis, fit.alarms)
         _return_freed_memory()
         return Posterior(
             tree=tree,
             status=diagnosis.status,
             stats=stats,
             _formulation=engine,
-            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
+            _draws=Draws(evidence=evidence, finished=fit.finished, status=diagnosis.status),
             _source=source,
         )
 
@@ -318,6 +321,74 @@ class LatentCounts(NamedSettings):
 
     def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Engine:
         return self._choice(evidence, draws, chains=chains).formulation()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fit:
+    """Sampled posterior of one engine, and what is wrong with it.
+
+    `replaced` is the name of the formulation that was sampled first; empty if there was none.
+    """
+
+    engine: Engine
+    sampled: Sampled
+    finished: Finished
+    alarms: Alarms
+    diagnosis: Diagnosis
+    replaced: str = ""
+
+    @property
+    def contradicts_prior(self) -> bool:
+        """Whether the posterior contradicts its prior, and the release neither itself nor the model."""
+        return bool(self.alarms.contradictions) and not self.alarms.of_release
+
+    def or_better(self, second: _Fit) -> _Fit:
+        """Return the fit with the other prior, with a caution, or this one if the other is not trusted either."""
+        if second.diagnosis.status is Status.NOT_TRUSTED:
+            return self
+        caution = (
+            f"the prior of the {self.engine.name} formulation contradicted the release, so the {second.engine.name} "
+            "formulation took its place; to prevent this, ask for a formulation by name"
+        )
+        problems = (*second.diagnosis.problems, caution)
+        diagnosis = replace(second.diagnosis, problems=problems)
+        return replace(second, diagnosis=diagnosis, replaced=self.engine.name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sampling:
+    """How posteriors of one evidence are sampled, whatever the prior."""
+
+    choice: Choice
+    run: Run
+    rng: np.random.Generator
+    sampler: Sampler
+    settings: Mapping[str, Any]
+
+    def posterior(self, engine: Engine, time_limit: float) -> _Fit:
+        """Sample the posterior of an engine and judge it."""
+        evidence = self.choice.evidence
+        if _is_of_nobody(evidence):
+            sampled, finished = prior_as_sampled(engine, self.run, self.rng)
+        else:
+            sampled = draw_posterior(
+                engine,
+                self.run,
+                sampler=self.sampler,
+                settings=self.settings,
+                time_limit=time_limit,
+            )
+            finished = engine.finish(sampled.draws, self.rng)
+        alarms = raise_alarms(evidence, finished)
+        other = partial(self.choice.other, engine)
+        diagnosis = diagnose(sampled, engine.judged, evidence, self.sampler, finished, other)
+        return _Fit(
+            engine=engine,
+            sampled=sampled,
+            finished=finished,
+            alarms=alarms,
+            diagnosis=_with_alarms(diagnosis, alarms, engine),
+        )
 
 
 def _tuning(sampler: Sampler, engine: Engine) -> int:
