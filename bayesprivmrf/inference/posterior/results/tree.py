@@ -332,7 +332,9 @@ def tree_checksum(tree: xr.DataTree) -> str:
     """Return the SHA-256 of every variable in a tree and of its JSON document."""
     digest = hashlib.sha256(tree[GROUP].attrs["document"].encode())
     for node in sorted(tree.subtree, key=lambda node: node.path):
-        for name, variable in sorted(node.to_dataset(inherit=False).variables.items(), key=str):
+        variables = node.to_dataset(inherit=False).variables
+        # in the order of quoted names, which the checksums of stored files have
+        for name, variable in sorted(variables.items(), key=lambda item: repr(item[0])):
             values = np.ascontiguousarray(variable.values)
             text = values.dtype.kind not in "biuf"
             digest.update(f"{node.path}/{name} {values.shape}\n".encode())
