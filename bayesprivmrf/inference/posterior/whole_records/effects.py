@@ -21,6 +21,7 @@ import numpy as np
 
 from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
@@ -76,12 +77,17 @@ class NormalEffects(RecordEngine):
     @property
     def no_relaxed(self) -> str | None:
         """Reason why relaxed counts cannot represent the measurements; None if they can."""
-        if super().no_relaxed or self.relaxed.latent.mode.means.tells_all:
+        if super().no_relaxed or self._statistics_tell_all:
             return super().no_relaxed
         return (
             "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
             "parameters depends on, and the measurements contain more. Read its draws in `tree`."
         )
+
+    @cached_property
+    def _statistics_tell_all(self) -> bool:
+        """True if the measurements depend on the records only through the sufficient statistics of the model."""
+        return MeanCounts(evidence=self.evidence).tells_all
 
     def model(self) -> pm.Model:
         """Return the PyMC model of the same posterior with relaxed counts: see `RecordEngine.model`.
