@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-import xarray as xr
 from inference.conftest import specification
 from inference.posterior.drawn import STATISTICS, release_of, sampled_as
 from inference.posterior.engines import Finished, HyperDirichlet, Run, draw_posterior
@@ -526,15 +525,14 @@ def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, is_late
 def drawn_by_nutpie(*made):
     """What nutpie has of chains that have made so many steps after tuning."""
     steps = np.where(np.arange(max(made)) < np.transpose([made]), 1.0, np.nan)
-    statistics = xr.Dataset(dict.fromkeys(STATISTICS.values(), (("chain", "draw"), steps)))
-    positions = xr.Dataset({"position": (("chain", "draw", "axis"), steps[..., np.newaxis])})
-    return xr.DataTree.from_dict({"posterior": positions, "sample_stats": statistics})
+    statistics = dict.fromkeys(STATISTICS.values(), steps)
+    return nutpie_sampler.Trace(steps[..., np.newaxis], statistics, tuning_gradients=0)
 
 
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
-    tree = drawn_by_nutpie(5000, 900, 399)
-    positions, statistics, is_short = nutpie_sampler.steps_made(tree, 1000, None)
+    trace = drawn_by_nutpie(5000, 900, 399)
+    positions, statistics, is_short = nutpie_sampler.steps_made(trace, 1000, None)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short

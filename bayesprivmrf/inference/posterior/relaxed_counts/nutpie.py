@@ -7,12 +7,11 @@ call the density as a C function, without Python. Nothing is compiled for a part
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import cfunc, types
@@ -29,9 +28,7 @@ from bayesprivmrf.inference.posterior.formulation import (
 )
 from bayesprivmrf.inference.posterior.relaxed_counts.density import Density, compiled_visit
 from bayesprivmrf.inference.posterior.relaxed_counts.engine import RelaxedCounts
-
-if TYPE_CHECKING:
-    import xarray as xr
+from bayesprivmrf.model.tables import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -95,7 +92,7 @@ def sample_with_nutpie(
     found = None
     done = 0
 
-    def read(drawn: xr.DataTree, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
+    def read(drawn: Trace, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
         """Return evenly spaced draws among the steps after tuning, and all quantities that follow from them."""
         positions, statistics, is_short = steps_made(drawn, draws, steps)
         made = positions.shape[1]
@@ -103,11 +100,8 @@ def sample_with_nutpie(
             kept = np.arange(1, draws + 1) * made // draws - 1
             positions = positions[:, kept]
             statistics = {name: values[:, kept] for name, values in statistics.items()}
-        tuning, own = (
-            drawn[group].to_dataset()["n_steps"].values
-            for group in ("warmup_sample_stats", "sample_stats")
-        )
-        gradients = int(tuning.sum() + own[:, :steps].sum())
+        own = drawn.statistics[STATISTICS["n_steps"]]
+        gradients = drawn.tuning_gradients + int(own[:, :steps].sum())
         sampled = Sampled(
             draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
             statistics=statistics,
@@ -210,11 +204,13 @@ class NutpieRun:
 
         self._steps = 0
         self._gradients = 0
-        self._trace: xr.DataTree | None = None
+        self._trace: Trace | None = None
+        self._size = model.n_dim
         try:
             self._handle = nutpie.sample(
                 model,
                 blocking=False,
+                return_raw_trace=True,
                 progress_bar=False,
                 progress_callback=self._hear,
                 progress_rate=_RATE,
@@ -251,46 +247,94 @@ class NutpieRun:
                     return False
                 bar.aim(steps, "beyond `time_limit`: the first length is always completed")
             with suppress(TimeoutError):
-                self._trace = _taken(self._handle.wait, timeout=_RATE / 1000)
+                self._trace = _taken(partial(self._handle.wait, timeout=_RATE / 1000), self._size)
             bar.reach(min(self._steps, steps))
         return True
 
-    def look(self) -> xr.DataTree:
+    def look(self) -> Trace:
         """Pause the chains, and return the draws so far."""
         if self._trace is not None:
             return self._trace
         self._handle.pause()
-        return _taken(self._handle.inspect)
+        return _taken(self._handle.inspect, self._size)
 
-    def end(self) -> xr.DataTree:
+    def end(self) -> Trace:
         """End the chains, and return the draws."""
         if self._trace is None:
-            self._trace = _taken(self._handle.abort)
+            self._trace = _taken(self._handle.abort, self._size)
         return self._trace
 
     def close(self) -> None:
-        """End the chains, and discard their draws: labeling them takes as long as judging them."""
+        """End the chains, and discard their draws."""
         if self._trace is None:
             self._handle.cancel()
 
 
-def _taken(take: Callable[..., xr.DataTree], **how: float) -> xr.DataTree:
-    """Return the draws so far, without ArviZ's warning that there are fewer than chains."""
-    with warnings.catch_warnings(action="ignore", category=UserWarning):
-        return take(**how)
+class Trace(NamedTuple):
+    """Steps of nutpie's chains.
+
+    Parameters
+    ----------
+    positions
+        Positions of the steps after tuning, shape (chains, steps, d); shorter chains are filled up with NaN.
+    statistics
+        Statistics of these steps by their names in nutpie, shape (chains, steps); shorter chains are filled up with
+        NaN, 0 or False.
+    tuning_gradients
+        Number of gradients of all chains while they were tuned.
+    """
+
+    positions: FloatArray
+    statistics: Mapping[str, np.ndarray]
+    tuning_gradients: int
+
+
+def _taken(take: Callable[[], Any], size: int) -> Trace:
+    """Return the steps so far, at positions of so many numbers.
+
+    Labeling all of nutpie's columns would take as long as judging the draws.
+    """
+    import pyarrow
+
+    positions: list[np.ndarray] = []
+    statistics: dict[str, list[np.ndarray]] = {name: [] for name in STATISTICS.values()}
+    tuning_gradients = 0
+    for drawn, stored in zip(*take().get_arrow_trace(), strict=True):
+        tuned = int(stored.column("tuning").to_numpy().sum())
+        numbers = pyarrow.array(drawn.column("position")).flatten().to_numpy()
+        positions.append(numbers.reshape(drawn.num_rows, size)[tuned:])
+        for name, own in statistics.items():
+            own.append(stored.column(name).to_numpy()[tuned:])
+        gradients = stored.column(STATISTICS["n_steps"]).to_numpy()
+        tuning_gradients += int(gradients[:tuned].sum())
+    return Trace(
+        positions=_filled_up(positions),
+        statistics={name: _filled_up(own) for name, own in statistics.items()},
+        tuning_gradients=tuning_gradients,
+    )
+
+
+def _filled_up(chains: Sequence[np.ndarray]) -> np.ndarray:
+    """Return chains of several lengths as one array, filled up with NaN, or with 0 or False."""
+    longest = max(chains, key=len)
+    fill = np.nan if longest.dtype.kind == "f" else 0
+    together = np.full((len(chains), *longest.shape), fill, dtype=longest.dtype)
+    for place, own in enumerate(chains):
+        together[place, : len(own)] = own
+    return together
 
 
 def steps_made(
-    tree: xr.DataTree, draws: int, length: int | None
+    trace: Trace, draws: int, length: int | None
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
     """Return positions and statistics of `length` steps after tuning, or of those that all chains have made.
 
     A chain with less than half the steps of the longest one (or of `draws`) is left out, so that one slow chain does
     not cost the draws of the others. The last result is True if some chain was stopped before `draws` steps.
     """
-    positions, found = (tree[group].to_dataset() for group in ("posterior", "sample_stats"))
+    found = trace.statistics
     # shorter chains are filled up with NaN
-    steps = np.isfinite(found["logp"].values).sum(axis=1)
+    steps = np.isfinite(found[STATISTICS["lp"]]).sum(axis=1)
     longest = min(steps.max(initial=0), draws)
     is_short = bool((steps < draws).any())
     kept = (2 * steps >= longest) & (longest > 0)
@@ -299,5 +343,5 @@ def steps_made(
         many = shortest
     else:
         many = min(length, shortest)
-    statistics = {ours: found[theirs].values[kept, :many] for ours, theirs in STATISTICS.items()}
-    return positions["position"].values[kept, :many], statistics, is_short
+    statistics = {ours: found[theirs][kept, :many] for ours, theirs in STATISTICS.items()}
+    return trace.positions[kept, :many], statistics, is_short
