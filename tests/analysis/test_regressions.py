@@ -88,13 +88,13 @@ def test_interactions_that_the_model_excludes_are_named():
     )
 
 
-def test_four_thousand_draws_of_six_variables_take_seconds():
+def test_two_thousand_draws_of_six_variables_take_seconds():
     states = {f"x{i}": [0, 1] for i in range(6)}
     counts = np.random.default_rng(0).integers(20, 80, [2] * 6)
-    posterior = drawn_posterior(release_of(counts, states), size=4000)
+    posterior = drawn_posterior(release_of(counts, states), size=2000)
     begin = time.process_time()
     found = analysis.regression(posterior, "x0 ~ x1 + x2 + x3 + x4 + x5")
-    assert time.process_time() - begin < 5
+    assert time.process_time() - begin < 2.5
     assert np.isfinite(found.coefficients["estimate"]).all()
 
 

@@ -90,7 +90,7 @@ def test_a_plug_in_with_nine_tenths_of_its_noise_is_flagged(
         "--set",
         f"share={share}",
         "--runs",
-        "500",
+        "200",
     ]
     assert main([*given, "--json"]) == status
     told = json.loads(capsys.readouterr().out)

@@ -179,13 +179,13 @@ def test_noise_alone_passes_a_level_no_more_often_than_it_says(law, held, cells)
 
 @pytest.mark.parametrize("law", few([Laplace(2.0), DiscreteGaussian(0.25)]), ids=repr)
 def test_right_releases_of_answers_pass_a_level_no_more_often_than_it_says(law):
-    """Of 300 releases with two tables and an answer that is none."""
+    """Of 150 releases with two tables and an answer that is none."""
     rng = np.random.default_rng(4)
     counts = rng.poisson(30, (3, 2)).astype(float)
     asked = [table("a", "b"), table("a"), GROUPS]
     exact = [counts.ravel(), counts.sum(axis=1), np.array([counts[:2].sum(), counts[2].sum()])]
     tails = []
-    for _ in range(300):
+    for _ in range(150):
         measured = [
             Measurement(query, each + law.draw(each.shape, rng), law)
             for query, each in zip(asked, exact, strict=True)

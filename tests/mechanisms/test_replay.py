@@ -173,7 +173,7 @@ CASES = {
     ],
     "StableStructure": [
         Case(least=0.999),
-        Case(least=0.999, settings={"structure": "graph"}),
+        Case(least=0.999, settings={"structure": "graph"}, most_others=3),
         Case(least=0.7, settings={"structure": "graph", "threshold": "gap"}),
     ],
 }

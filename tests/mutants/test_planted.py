@@ -27,6 +27,12 @@ def slow_by_test(file):
     }
 
 
+@cache
+def parsed(path):
+    """Return a file of the package as text of its syntax tree."""
+    return ast.dump(ast.parse(SOURCES[path]))
+
+
 def test_there_are_faults_of_every_kind_with_names_of_their_own():
     names = [mutant.name for mutant in MUTANTS]
     assert len(names) == len(set(names)) >= 30
@@ -35,7 +41,7 @@ def test_there_are_faults_of_every_kind_with_names_of_their_own():
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_fault_can_be_planted_and_its_tests_run_by_default(mutant):
     path, planted = mutant.planted_in(SOURCES)
-    assert ast.dump(ast.parse(planted)) != ast.dump(ast.parse(SOURCES[path]))
+    assert ast.dump(ast.parse(planted)) != parsed(path)
     assert mutant.harm.endswith(".")
     assert mutant.tests
     for test in mutant.tests:

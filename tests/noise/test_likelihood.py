@@ -349,8 +349,8 @@ def test_a_family_of_added_noise_is_no_rule():
 
 
 def test_the_number_of_records_is_estimated_without_bias():
-    """The mean of 100 estimates is within four standard errors, and the stated error is their deviation."""
-    rng, size = np.random.default_rng(5), 100
+    """The mean of 60 estimates is within four standard errors, and the stated error is their deviation."""
+    rng, size = np.random.default_rng(5), 60
     found = [release_of(records(rng, 900), rng) for _ in range(size)]
     estimates = np.array([release.estimated_total for release in found])
     assert abs(estimates.mean() - 900) < 4 * estimates.std() / math.sqrt(size)
@@ -360,16 +360,16 @@ def test_the_number_of_records_is_estimated_without_bias():
 
 @pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()])
 def test_an_estimate_is_right_on_average(estimator):
-    """Of each cell, over 40 releases of 2,000 records: within four standard errors, a level of 2 in 1,000."""
+    """Of each cell, over 20 releases of 2,000 records: within five standard errors, a level of 5 in 10,000."""
     rng = np.random.default_rng(11)
     found = []
-    for _ in range(40):
+    for _ in range(20):
         solution = estimator.fit(release_of(records(rng, 2000), rng))
         assert solution.status is not Status.NOT_TRUSTED
         found.append(np.ravel(solution.marginal(["a", "b"])))
     found = np.array(found)
     error = found.std(axis=0, ddof=1) / math.sqrt(len(found))
-    np.testing.assert_array_less(np.abs(found.mean(axis=0) - JOINT.ravel()), 4 * error)
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - JOINT.ravel()), 5 * error)
 
 
 @pytest.mark.filterwarnings(
@@ -526,13 +526,14 @@ def errors_of(finished, wanted):
     return off_mean, off_deviation, off_total
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
-@pytest.mark.parametrize("is_private", [False, True])
+@pytest.mark.parametrize(
+    ("law", "is_private"), [*((law, False) for law in LAWS), ("thinned", True)]
+)
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is_private):
     release = bpm.NoisyStatistics.from_tables(
         TREE,
         {("a", "b"): [[3, 1], [0, 4]], ("b", "c"): [[2, 1], [3, 2]]},
-        noise={("a", "b"): law, ("b", "c"): DiscreteLaplace(1.5)},
+        noise={("a", "b"): LAWS[law], ("b", "c"): DiscreteLaplace(1.5)},
         total=None if is_private else 12,
     )
     evidence = gather(release, takes_bounds=True)

@@ -279,13 +279,13 @@ def test_a_mixed_release_has_the_posterior_of_the_sum_over_all_tables():
     "estimator", [bpm.NaiveMLE(ridge=0), bpm.CGM(), bpm.NoiseAwareMAP()], ids=lambda one: one.method
 )
 def test_estimates_from_random_rounding_are_right_on_average(estimator):
-    """Counts of 30 tables against the truth, within 4 standard errors (level 0.004 for nine cells)."""
+    """Counts of 16 tables against the truth, within 5 standard errors (level 0.002 for nine cells)."""
     rng = np.random.default_rng(5)
     counts = np.array([[12, 40, 25], [31, 8, 60], [22, 17, 35]])
     network = bpm.declare(states={"a": [0, 1, 2], "b": [0, 1, 2]}, cliques=[("a", "b")])
     rule = RandomRounding(3)
     found = []
-    for _ in range(30):
+    for _ in range(16):
         tables = {
             ("a", "b"): rule.draw_given(counts, rng),
             ("a",): rule.draw_given(counts.sum(axis=1), rng),
@@ -296,7 +296,7 @@ def test_estimates_from_random_rounding_are_right_on_average(estimator):
     found = np.array(found)
     error = found.std(axis=0) / np.sqrt(len(found))
     # the prior of an estimator moves a cell by less than half a record
-    assert (np.abs(found.mean(axis=0) - counts.ravel()) < 4 * error + 0.5).all()
+    assert (np.abs(found.mean(axis=0) - counts.ravel()) < 5 * error + 0.5).all()
 
 
 def test_margins_that_are_rounded_as_well_sharpen_the_cells():
@@ -306,7 +306,7 @@ def test_margins_that_are_rounded_as_well_sharpen_the_cells():
     rule = RandomRounding(3)
     held = []
     errors = []
-    for _ in range(30):
+    for _ in range(20):
         counts = rng.poisson(rng.gamma(1, 12, size=(3, 3)))
         tables = {
             ("a", "b"): rule.draw_given(counts, rng),
@@ -318,8 +318,8 @@ def test_margins_that_are_rounded_as_well_sharpen_the_cells():
         truth = counts.ravel()
         held.append((np.floor(frame.lower) <= truth) & (truth <= np.ceil(frame.upper)))
         errors.append([frame.estimate - truth, tables["a", "b"].ravel() - truth])
-    # 270 cells of 30 tables: .86 less two standard errors of a share among 30
-    assert np.mean(held) > 0.86 - 2 * np.sqrt(0.86 * 0.14 / 30)
+    # 180 cells of 20 tables: .86 less two standard errors of a share among 20
+    assert np.mean(held) > 0.86 - 2 * np.sqrt(0.86 * 0.14 / 20)
     ours, published = np.square(np.array(errors)).mean(axis=(0, 2))
     assert ours < published
 

@@ -72,6 +72,12 @@ def files() -> tuple[tuple[str, ast.Module], ...]:
 
 
 @cache
+def walked() -> tuple[tuple[str, list[ast.AST]], ...]:
+    """All modules, each with its nodes."""
+    return tuple((path, list(ast.walk(tree))) for path, tree in files())
+
+
+@cache
 def source() -> Source:
     found = Source()
     for path, tree in files():
@@ -151,8 +157,8 @@ def local_names(function: Function) -> set[str]:
 
 def test_only_listed_files_open_records_and_all_of_them_are_mechanisms():
     opening = set()
-    for path, tree in files():
-        for node in ast.walk(tree):
+    for path, nodes in walked():
+        for node in nodes:
             if isinstance(node, ast.Attribute) and node.attr.startswith("sensitive_"):
                 opening.add(path)
             # an attribute that is asked for by its text would pass unseen
@@ -165,8 +171,8 @@ def test_only_listed_files_open_records_and_all_of_them_are_mechanisms():
 def test_records_have_no_other_members_that_open_them():
     """The fields and cached properties of both classes are all marked, but what is public of packed records."""
     public = {"first", "states"}
-    for path, tree in files():
-        for node in ast.walk(tree):
+    for path, nodes in walked():
+        for node in nodes:
             if isinstance(node, ast.ClassDef) and node.name in ("CodedRecords", "PackedRecords"):
                 fields = {
                     each.target.id
@@ -179,8 +185,8 @@ def test_records_have_no_other_members_that_open_them():
 def test_noise_is_drawn_by_mechanisms_alone():
     drawing = {
         path
-        for path, tree in files()
-        for node in ast.walk(tree)
+        for path, nodes in walked()
+        for node in nodes
         if isinstance(node, ast.Call) and is_draw(node)
     }
     elsewhere = {path for path in drawing if not path.startswith(("mechanisms/", "noise/"))}
@@ -189,8 +195,7 @@ def test_noise_is_drawn_by_mechanisms_alone():
 
 def test_the_source_of_noise_is_asked_by_plain_calls():
     """Its methods are neither kept nor looked up by their text, so that no draw is overlooked above."""
-    for path, tree in files():
-        nodes = list(ast.walk(tree))
+    for path, nodes in walked():
         every = [node for node in nodes if isinstance(node, ast.Call)]
         plain = {id(each.func) for each in every}
         for node in nodes:

@@ -145,7 +145,7 @@ def effective(indicators):
     )
 
 
-def require_same(formulation, totals, *, draws=3500, size=20_000):
+def require_same(formulation, totals, *, draws=3500, size=10_000):
     """Distribution functions and means of the chains are the sum's, at 1e-4 for all events together.
 
     Events are that a probability is below the sum's quantiles at 5, 25, 50, 75 and 95 %, and that a count is at most
