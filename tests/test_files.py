@@ -101,7 +101,7 @@ def test_every_place_at_which_a_posteriors_file_may_end_is_survived(results, tmp
     posterior, path = results["posterior"], tmp_path / "kept.nc"
     posterior.save(path)
     whole = path.read_bytes()
-    for size in np.linspace(1, len(whole) - 1, 4).astype(int):
+    for size in (1, len(whole) // 2, len(whole) - 1):
         with largest_file(int(size)), pytest.raises(ArgumentError, match="File too large"):
             posterior.save(path)
     assert path.read_bytes() == whole

@@ -94,7 +94,7 @@ def scopes_of(model):
     for scope in dict.fromkeys(asked):
         yield list(scope), None
         others = [v for v in names if v not in scope]
-        for v in others[:2]:
+        for v in others[:1]:
             states = model.domain.states_of(v)
             yield list(scope), {v: states[-1] if len(scope) == 1 else set(states[-2:])}
 

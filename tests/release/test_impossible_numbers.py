@@ -46,9 +46,9 @@ def test_no_records_in_an_impossible_cell_are_right(law):
 
 @pytest.mark.parametrize("law", OF_NOISE, ids=repr)
 def test_noise_in_impossible_cells_is_never_accused(law):
-    # a level of a millionth: one accusation of 200 has a probability of at most 0.0002
+    # a level of a millionth: one accusation of 100 has a probability of at most 0.0001
     rng = np.random.default_rng(5)
-    for noise in law.draw((200, 2, 2), rng):
+    for noise in law.draw((100, 2, 2), rng):
         release = released(ZEROS, np.array([[60, 0], [150, 90]]) + noise, law)
         assert release.flat[1] == 0
 

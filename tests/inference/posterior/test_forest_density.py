@@ -41,8 +41,8 @@ def relaxed(weights, total, shapes, forest=UNEQUAL):
 @pytest.mark.parametrize("shapes", [SHAPES, *again(0.2, 1.0)], ids=str)
 @pytest.mark.parametrize("total", [0.0, 3.0, 200.0])
 def test_relaxed_counts_have_the_moments_of_the_dirichlet_multinomial(shapes, total):
-    """Of 20,000 draws: means and (co)variances within six Monte Carlo standard errors."""
-    rng, root, size = np.random.default_rng(1), 24, 20_000
+    """Of 8,000 draws: means and (co)variances within six Monte Carlo standard errors."""
+    rng, root, size = np.random.default_rng(1), 24, 8_000
     shapes = np.broadcast_to(shapes, UNEQUAL.cells.shape)
     weights = rng.standard_gamma(shapes, (size, shapes.size))
     draws = np.array([relaxed(w, total, shapes)[:root] for w in weights])
