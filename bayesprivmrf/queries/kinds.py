@@ -228,15 +228,21 @@ class TableQuery(Query):
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope = declared_scope(model, self.scope)
-        domain = self._domain(model)
+        shape = self._shape(model)
         maps = [np.arange(len(model.domain.states_of(v))) for v in scope]
         for variable, merged in self.groups:
             axis = self.scope.index(variable)
             for group, (_, states) in enumerate(merged):
                 maps[axis][[model.domain.code(variable, state) for state in states]] = group
-        rows = np.ravel_multi_index(np.ix_(*maps), domain.cardinalities)
-        matrix = one_per_column(rows, math.prod(domain.cardinalities))
+        rows = np.ravel_multi_index(np.ix_(*maps), shape)
+        matrix = one_per_column(rows, math.prod(shape))
         return BoundQuery(query=self, model=model, scopes=(scope,), matrix=matrix)
+
+    def _shape(self, model: ModelSpecification) -> tuple[int, ...]:
+        """Return the number of states of each variable of the coarsened table."""
+        if self.groups:
+            return self._domain(model).cardinalities
+        return tuple(len(model.domain.states_of(v)) for v in self.scope)
 
     def _domain(self, model: ModelSpecification) -> Domain:
         """Return the domain of the coarsened table, in which groups are states."""
@@ -263,7 +269,7 @@ class TableQuery(Query):
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
         scope = [model.domain.index(v) for v in self.scope]
         cards = model.cardinalities
-        given = self._domain(model).cardinalities
+        given = self._shape(model)
         # a variable with all states merged into one group is summed over
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
