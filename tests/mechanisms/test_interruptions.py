@@ -52,7 +52,7 @@ LEARNERS = {
     "order 3": (PrivateFrankWolfe(rho=1.0, width=2.0, order=3), NETWORK),
     "regression": (PrivateLogisticRegression(rho=1.0, radius=2.0, target="v0"), NETWORK),
     "multiplicative weights": (ParityQueries(rho=1.0, order=2, method="pmw"), NETWORK),
-    "gradient ascent": (DPSGD(**ASCENT, steps=20), CHAIN),
+    "gradient ascent": (DPSGD(**ASCENT, steps=5), CHAIN),
     "search": (DPSGDSearch(**ASCENT, grid={"steps": [5, 8]}), CHAIN),
     "parities": (ParityQueries(rho=1.0, order=2, method="gaussian"), NETWORK),
     "structure": (StableStructure(epsilon=2.0, delta=1e-5), NETWORK),

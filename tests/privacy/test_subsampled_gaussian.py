@@ -30,10 +30,16 @@ NO_COUNT = 2.0**20
 
 
 def spent(
-    rate: float, multiplier: float, steps: int, delta: float, count: float = NO_COUNT
+    rate: float,
+    multiplier: float,
+    steps: int,
+    delta: float,
+    count: float = NO_COUNT,
+    interval: float = 1e-4,
 ) -> float:
     schedule = Schedule(sampling_rate=rate, steps=steps)
-    return spent_epsilon((schedule,), CalibratedNoise(steps=(multiplier,), count=count), delta)
+    noise = CalibratedNoise(steps=(multiplier,), count=count)
+    return spent_epsilon((schedule,), noise, delta, interval)
 
 
 @pytest.mark.parametrize(("multiplier", "steps"), [(2.0, 1), (10.0, 40)])
@@ -48,7 +54,7 @@ def test_without_sampling_it_is_the_gaussian_mechanisms_own_curve(multiplier, st
 @pytest.mark.parametrize("rate", [0.05, 0.5])
 def test_one_step_costs_the_exact_hockey_stick_divergence_of_its_dominating_pair(rate):
     multiplier, delta = 0.8, 1e-4
-    epsilon = spent(rate, multiplier, 1, delta)
+    epsilon = spent(rate, multiplier, 1, delta, interval=1e-3)
 
     def divergence(epsilon: float) -> float:
         x = np.linspace(-30, 30, 200_001)
@@ -203,7 +209,7 @@ def test_a_sampled_step_in_the_plane_keeps_to_the_accountants_line(rate, multipl
         np.maximum(p - math.exp(epsilon) * q, 0).sum() for p, q in ((mixed, null), (null, mixed))
     ]
     delta = max(excess)
-    bound = spent(rate, multiplier, 1, delta * (1 - 1 / 512) - 1e-12)
+    bound = spent(rate, multiplier, 1, delta * (1 - 1 / 512) - 1e-12, interval=1e-3)
     loss = subsampled_gaussian.discretisation_loss(2, scale, epsilon, delta)
     assert epsilon <= bound + loss
     assert (
