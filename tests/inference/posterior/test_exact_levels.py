@@ -287,8 +287,8 @@ def test_truths_of_the_prior_rank_evenly_among_draws(exact):
     """Simulation-based calibration: ranks among 64 thinned draws in 5 bins, chi-squared at 1e-4 / 21 numbers."""
     law, rng, records, ranks = DiscreteLaplace(2.0), np.random.default_rng(11), 40, []
     empty = released(TINY, np.full(8, 5), [TABLE, IN_REGIONS], law, exact=exact)
-    prior = formulation_on(gather(empty), formulation="exact").prior_draws(65, rng)
-    for k in range(65):
+    prior = formulation_on(gather(empty), formulation="exact").prior_draws(40, rng)
+    for k in range(40):
         counts = prior.counts[0, k].astype(int)
         assert counts.sum() == records
         given = released(TINY, counts, [TABLE, IN_REGIONS], law, exact=exact, seed=100 + k)

@@ -175,7 +175,7 @@ def test_latent_records_of_a_cycle_have_the_posterior_of_weighted_prior_draws(
         apart=apart,
         total_range=(low, high),
         seed=8,
-        sweeps=100_000,
+        sweeps=50_000,
         thin=5,
     )
     require_equal(draws.marginals, *weighted(marginals, marginals**2))
