@@ -407,10 +407,12 @@ def test_the_column_is_the_one_of_that_name():
         assert kept.flat.sum() == (1 if name == "1" else 3)
 
 
-@pytest.mark.parametrize("grid", [3, 6, 7])
+@pytest.mark.parametrize(
+    ("name", "grid"),
+    [*(("near each other", grid) for grid in (3, 6, 7)), ("signed", 6), ("number of records", 7)],
+)
 @pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
 @pytest.mark.parametrize("adjacency", ADJACENCIES)
-@pytest.mark.parametrize("name", ["near each other", "signed", "number of records"])
 def test_persons_whose_rows_share_a_grid_keep_the_promise_and_no_more(kind, adjacency, name, grid):
     """Each of K rows weighs floor(grid / K): all persons of none to three rows, and a release's own scales."""
     network, queries = STACKS[name]

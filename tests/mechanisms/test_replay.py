@@ -104,7 +104,9 @@ def spent_on_samples(promise: PrivacyGuarantee, here: list[Any], there: list[Any
     moved = tuple(1 / size for size in steps if size)
     rate = mechanisms.DPSGD(epsilon=1.0, delta=1e-5).schedule.sampling_rate
     schedules = (Schedule(sampling_rate=rate, steps=1),) * len(moved)
-    return spent_epsilon(schedules, CalibratedNoise(steps=moved, count=1 / count), promise.delta)
+    noise = CalibratedNoise(steps=moved, count=1 / count)
+    # a coarser grid than the default one: losses are rounded up, and the promise has room for that
+    return spent_epsilon(schedules, noise, promise.delta, interval=5e-4)
 
 
 @dataclass(frozen=True, kw_only=True)
