@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import networkx as nx
+import pytest
 
 ROOT = Path(__file__).parents[1]
 HOUSE = "bayesprivmrf"
@@ -75,6 +77,15 @@ def modules_below(folder: Path, suffix: str = "py") -> dict[str, Module]:
 
 STATEMENTS = (ast.stmt, ast.ExceptHandler, ast.match_case)
 """What an import may be inside of: it is in no expression."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_trees():
+    """Pause the garbage collector, which would look again and again at millions of nodes that are all in use."""
+    gc.disable()
+    yield
+    gc.enable()
+
 
 MODULES = modules_below(ROOT / HOUSE)
 STUBS = modules_below(ROOT / HOUSE, "pyi")

@@ -131,7 +131,7 @@ def test_the_error_of_a_pooled_total_counts_where_cells_are_empty():
 )
 def test_intervals_hold_the_records_answers_and_are_narrower_than_the_populations(law, is_public):
     rng, held, widths = np.random.default_rng(5), [], []
-    for _ in range(20):
+    for _ in range(12):
         counts, _ = simulated_counts(CYCLE, 20_000, rng, scale=0.4)
         release = noisy_release(CYCLE, counts, law, rng, total=20_000 if is_public else None)
         fit = NoiseAwareMAP().fit(release)
@@ -143,7 +143,7 @@ def test_intervals_hold_the_records_answers_and_are_narrower_than_the_population
             / (population["upper"] - population["lower"]).median()
         )
     # four standard errors, clustered by release, and the five points that quick intervals may be short
-    reach = 4 * np.std(held) / 20**0.5
+    reach = 4 * np.std(held) / 12**0.5
     assert 0.9 - 0.05 - reach < np.mean(held) < 0.9 + 0.05 + reach
     assert np.median(widths) < 0.4 * 20_000
 

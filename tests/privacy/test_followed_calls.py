@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import gc
 from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import cache
@@ -60,6 +61,14 @@ class Source:
     functions: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     methods: dict[str, list[Function]] = field(default_factory=lambda: defaultdict(list))
     classes: set[str] = field(default_factory=set)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_trees():
+    """Pause the garbage collector, which would look again and again at millions of nodes that are all in use."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @cache

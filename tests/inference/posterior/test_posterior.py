@@ -442,7 +442,7 @@ def test_dimensions_never_collide_whatever_the_variables_are_called():
 def test_observed_and_replicated_tables_are_those_of_the_release():
     model = specification(*ZEROS)
     release = release_of(model, law=DiscreteLaplace(2.0))
-    posterior = drawn_posterior(release, 4000)
+    posterior = drawn_posterior(release, 2000)
     observed = posterior.tree["observed_data"]["noisy_counts[a,b]"]
     assert np.array_equal(observed.values, release.tables["a", "b"])
     replicated = posterior.tree["posterior_predictive"]["noisy_counts[a,b]"].values[0]
