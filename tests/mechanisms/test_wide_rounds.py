@@ -267,15 +267,15 @@ def chain(variables: int, records: int) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_a_chain_of_60_variables_is_found():
-    data = chain(60, 4000)
+def test_a_chain_of_40_variables_is_found():
+    data = chain(40, 4000)
     found = SelectMeasure(rho=1.0).release(
         bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
     )
-    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(59)}
+    right = {frozenset((f"v{i}", f"v{i + 1}")) for i in range(39)}
     assert found.status == "converged"
     assert right <= {frozenset(edge) for edge in found.graph().edges}
-    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v50")):
+    for pair in (("v3", "v4"), ("v3", "v5"), ("v10", "v35")):
         counts = pd.crosstab(data[pair[0]], data[pair[1]]).to_numpy() / 4000
         assert 0.5 * np.abs(found.solution.marginal(list(pair)).values - counts).sum() < 0.03, pair
 
@@ -332,8 +332,8 @@ def test_columns_up_to_a_hundred_are_forecast_to_take_seconds_whatever_their_num
 
 
 @pytest.mark.slow
-def test_a_release_of_seventy_columns_takes_seconds_and_about_as_long_as_forecast():
-    data = chain(69, 3000)
+def test_a_release_of_fifty_columns_takes_seconds_and_about_as_long_as_forecast():
+    data = chain(49, 3000)
     network = bpm.declare(states={name: [0, 1] for name in data})
     mechanism = SelectMeasure(rho=0.5)
     begin = time.process_time()
@@ -342,5 +342,5 @@ def test_a_release_of_seventy_columns_takes_seconds_and_about_as_long_as_forecas
         time.process_time() - begin,
         mechanism.preview(network, total=3000)["seconds"].sum(),
     )
-    assert taken < 60
+    assert taken < 30
     assert said / 5 < taken < 5 * said  # CPU seconds beside another worker
