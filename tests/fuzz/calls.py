@@ -528,7 +528,8 @@ def _learned(network: Any) -> list[Target]:
             Target(name=f"{name}.solution.sample", call=model.solution.sample, arguments={"size": 3, "rng": 1}),
             Target(name=f"{name}.couplings_interval", call=model.couplings_interval,
                    sure=("prob", "of", "method"), arguments={
-                "prob": 0.9, "rng": 1, "replicates": 8, "of": "couplings", "method": "calibrated", "total": 40}),
+                "prob": 0.9, "rng": 1, "replicates": 8, "of": "couplings", "method": "calibrated", "total": 40,
+                "progress_bar": False}),
         ]  # fmt: skip
     return found
 
