@@ -28,18 +28,17 @@ is not pushed towards 0 only because it is small. If people stay with the same p
 leave choose alike, both A are large: quasi-independence (Goodman 1968). If the two variables are independent, only
 the second A is large.
 
-Several tables may be divided in this way, such as those of a chain of visits. Those with the same states have a part
-of the margins in common, c_v, and the spreads of both parts are learned,
+Several tables may be divided in this way, such as those of a chain of visits. The margins of those with the same
+states have a part in common, c,
 
-.. math:: m_{C,v} = \operatorname{softmax}(σ c_v + τ z_{C,v}), \qquad
-          \log σ, \log τ \sim N(-1, 1),
+.. math:: m_{C,v} = \operatorname{softmax}(0.9\, c_v + 0.35\, z_{C,v}),
 
-with σ = 2 for staying and moving. If every table had margins of its own, panels would be pulled towards few people
-who move. Noise hides their cells, but the large cells of those who stay show that states keep their sizes, so that as
-many people enter a state as leave it. Unequal flows would be as plausible, the more so the larger they are: each of d
-balanced flows divides the prior density by the number M of people who move, together by M^d. In a chain of 16 states
-and 10 visits, d is about 144, and the shares of those who move were three posterior deviations too low. Small learned
-spreads make balanced flows plausible for any M.
+and :math:`2 c + 0.35 z_C` for staying and moving. If every table had margins of its own, panels would be pulled
+towards few people who move. Noise hides their cells, but the large cells of those who stay show that states keep
+their sizes, so that as many people enter a state as leave it. Unequal flows would be as plausible, the more so the
+larger they are: each of d balanced flows divides the prior density by the number M of people who move, together by
+M^d. In a chain of 16 states and 10 visits, d is about 144, and the shares of those who move were three posterior
+deviations too low. Spreads that are learned would be a funnel: trajectories diverged on panels of three states.
 
 The floor α_0 keeps the probability of a cell that noise hides from being estimated as one in a million. In a row of n
 records, the upper quantile of an empty cell is at least that of a Beta(α_0) variable, some records for any A_C.
@@ -86,9 +85,10 @@ SPREAD_BETWEEN_TABLES = 1.0
 # factor of z in the margin of staying and moving: the log odds have the standard deviation 2.8, so that two standard
 # deviations are odds of about 1 to 300
 SPREAD_OF_STAYING = 2.0
-# prior mean of the log of a learned spread of margins, whose standard deviation is 1: one standard deviation of a
-# state's log weight is a factor of 1.4, and within two of the spread's it is 1.05 to 15
-MEAN_LOG_SPREAD = -1.0
+# factors of z and of c in the margins of several tables that have a part in common: one margin has about the standard
+# deviation 1 of others, and two differ by a factor of 1.6 for one standard deviation
+SPREAD_OF_OWN_PART = 0.35
+SPREAD_OF_COMMON_PART = 0.9
 # bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
 # among them
 LARGEST_CONCENTRATION = 100.0
@@ -110,17 +110,6 @@ class ShapeData(NamedTuple):
     shared_groups: (
         IntArray  # the part that a table's margin has in common with others; -1 if it has none
     )
-    own_spreads: IntArray  # position of log τ of a margin; -1 if the spread is fixed
-    shared_spreads: IntArray  # position of log σ of a margin; -1 if the spread is fixed
-
-
-class SharedMargins(NamedTuple):
-    """Parts that margins of several tables have in common; fields of `ShapeData`, one number for each margin."""
-
-    starts: IntArray  # first position of each part in common, and the position after the last one
-    groups: IntArray
-    own_spreads: IntArray
-    shared_spreads: IntArray
 
 
 class _Kind(NamedTuple):
@@ -156,15 +145,10 @@ class ShapePrior:
 
     @property
     def size(self) -> int:
-        """Number of positions, standard normal under the prior.
-
-        They are z_0, each z_C, those of the margins, of the parts in common, and of the learned spreads.
-        """
+        """Number of positions, standard normal under the prior: z_0, each z_C, then those of the margins."""
         if self.concentration is not None:
             return 0
-        spreads = (self.data.own_spreads, self.data.shared_spreads)
-        learned = {int(place) for places in spreads for place in places if place >= 0}
-        return int(self.data.group_starts[-1]) + len(learned)
+        return int(self.data.group_starts[-1])
 
     @property
     def settings(self) -> dict[str, float]:
@@ -177,7 +161,8 @@ class ShapePrior:
             "concentration_spread_in_common": SPREAD_COMMON_TO_TABLES,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
             "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
-            "log_spread_of_margins_mean": MEAN_LOG_SPREAD,
+            "log_margins_spread_in_common": SPREAD_OF_COMMON_PART,
+            "log_margins_spread_between_tables": SPREAD_OF_OWN_PART,
         }
 
     @cached_property
@@ -199,13 +184,14 @@ class ShapePrior:
             for first, own, table in zip(clique_groups, margins, tables, strict=False)
         ]
         widths = np.repeat([part.shape[1] for part in factors], [len(part) for part in factors])
-        shared = self._shared_margins([] if is_fixed else starts.tolist())
+        shared_groups, shared_sizes = self._shared_margins()
+        ends = starts[-1] + np.cumsum(shared_sizes)
         floors = np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes))
         return ShapeData(
             fixed=np.full(floors.shape, float(self.concentration or 0.0)) if is_fixed else floors,
             clique_cells=np.array([0, *(table.stop for table in tables)], np.int64),
             clique_groups=clique_groups.astype(np.int64),
-            group_starts=np.concatenate([starts[:-1], shared.starts]).astype(np.int64),
+            group_starts=np.concatenate([starts, ends]).astype(np.int64),
             factor_starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
             factors=np.concatenate([np.zeros(0), *(part.ravel() for part in factors)]).astype(
                 np.int64
@@ -217,30 +203,17 @@ class ShapePrior:
                 [table.step == "stay" for table in tables if not is_fixed for _ in table.margins],
                 np.int64,
             ),
-            shared_groups=shared.groups,
-            own_spreads=shared.own_spreads,
-            shared_spreads=shared.shared_spreads,
+            shared_groups=shared_groups,
         )
 
-    def _shared_margins(self, starts: Sequence[int]) -> SharedMargins:
-        """Return what margins have in common, given where the positions of each margin start, and where they end."""
+    def _shared_margins(self) -> tuple[IntArray, list[int]]:
+        """Return the part in common of each margin, -1 for none, and the number of states of each of these parts."""
         kinds = self._kinds_of_margins
         common = [kind for kind in dict.fromkeys(kinds) if kind and kinds.count(kind) > 1]
-        sizes = [kind.size for kind in common]
-        ends = np.cumsum([starts[-1] if starts else 1, *sizes])
-        free = int(ends[-1])  # the next position
         groups = np.full(len(kinds), -1, np.int64)
-        own_spreads = groups.copy()
-        shared_spreads = groups.copy()
         for number, kind in enumerate(common):
-            members = [k for k, other in enumerate(kinds) if other == kind]
-            groups[members] = len(kinds) + number
-            own_spreads[members] = free
-            free += 1
-            if kind.step == "move":
-                shared_spreads[members] = free
-                free += 1
-        return SharedMargins(ends, groups, own_spreads, shared_spreads)
+            groups[[k for k, other in enumerate(kinds) if other == kind]] = len(kinds) + number
+        return groups, [kind.size for kind in common]
 
     @property
     def _kinds_of_margins(self) -> list[_Kind | None]:
@@ -316,42 +289,32 @@ class ShapePrior:
 
 
 @njit(nogil=True, inline="always")
-def learned_spread(place, position, fixed):
-    """Return the spread whose log is learned at a place of the position, or the fixed one if the place is -1."""
-    if place < 0:
-        return fixed
-    return math.exp(MEAN_LOG_SPREAD + position[place])
-
-
-@njit(nogil=True, inline="always")
-def fixed_spread(group, data):
-    """Return the spread of a margin's parts where it is not learned."""
+def own_spread(group, data):
+    """Return the factor by which a margin's own positions are multiplied."""
+    if data.shared_groups[group] >= 0:
+        return SPREAD_OF_OWN_PART
     if data.stays[group]:
         return SPREAD_OF_STAYING
     return 1.0
 
 
 @njit(nogil=True, inline="always")
-def own_spread(group, position, data):
-    """Return the factor by which a margin's own positions are multiplied."""
-    return learned_spread(data.own_spreads[group], position, fixed_spread(group, data))
-
-
-@njit(nogil=True, inline="always")
-def shared_spread(group, position, data):
-    """Return the factor by which the positions that a margin shares with others are multiplied."""
-    return learned_spread(data.shared_spreads[group], position, fixed_spread(group, data))
+def shared_spread(group, data):
+    """Return the factor by which the positions that a margin has in common with others are multiplied."""
+    if data.stays[group]:
+        return SPREAD_OF_STAYING
+    return SPREAD_OF_COMMON_PART
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_weights(group, position, data):
     """Return the logarithms of a margin's states before normalization."""
     start = data.group_starts[group]
-    weights = own_spread(group, position, data) * position[start : data.group_starts[group + 1]]
+    weights = own_spread(group, data) * position[start : data.group_starts[group + 1]]
     shared = data.shared_groups[group]
     if shared >= 0:
         first = data.group_starts[shared]
-        spread = shared_spread(group, position, data)
+        spread = shared_spread(group, data)
         for k in range(weights.size):
             weights[k] += spread * position[first + k]
     return weights
@@ -481,29 +444,20 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
             for k in range(weights.size):
                 share = math.exp(weights[k] - log_sum)
                 by_weights[start + k] += whole * (share - 1.0 if data.stays[group] else -share)
-            add_by_position(group, position, data, by_weights, result)
+            add_by_position(group, data, by_weights, result)
     return result
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def add_by_position(group, position, data, by_weights, result):
-    """Add the derivatives with respect to a margin's own and shared positions and their learned spreads."""
+def add_by_position(group, data, by_weights, result):
+    """Add the derivatives with respect to a margin's own and common positions."""
     start = data.group_starts[group]
-    spread = own_spread(group, position, data)
-    along = 0.0
+    spread = own_spread(group, data)
     for k in range(start, data.group_starts[group + 1]):
         result[k] += spread * by_weights[k]
-        along += spread * by_weights[k] * position[k]
-    if data.own_spreads[group] >= 0:
-        result[data.own_spreads[group]] += along
     if data.shared_groups[group] < 0:
         return
     first = data.group_starts[data.shared_groups[group]]
-    spread = shared_spread(group, position, data)
-    along = 0.0
+    spread = shared_spread(group, data)
     for k in range(start, data.group_starts[group + 1]):
-        place = first + k - start
-        result[place] += spread * by_weights[k]
-        along += spread * by_weights[k] * position[place]
-    if data.shared_spreads[group] >= 0:
-        result[data.shared_spreads[group]] += along
+        result[first + k - start] += spread * by_weights[k]

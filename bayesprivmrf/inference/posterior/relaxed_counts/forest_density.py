@@ -63,8 +63,7 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 
 # types of the arrays that `_visit` takes apart
 KINDS = (
-    *LATENT, I1, I1, I1, I1, F1, I1, I1, I1, I1, I1, F1, I1, I1, I1, I1, F1, F1, F1, F1, F1, F1,
-    *NOISE,
+    *LATENT, I1, I1, I1, I1, F1, I1, I1, I1, I1, I1, F1, I1, I1, F1, F1, F1, F1, F1, F1, *NOISE,
 )  # fmt: skip
 # δ, records over which the spread of a row goes to 0; it adds less than 0.05 records squared to a cell's variance
 _SOFTNESS = 0.17
@@ -189,8 +188,8 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     N if it is public, otherwise the ends of log N, and c and w of its logistic position c + w ξ; and the noise.
     """
     row_starts, source_starts, sources, order = arrays[:4]
-    prior_data = ShapeData(*arrays[4:15])
-    given = arrays[20]
+    prior_data = ShapeData(*arrays[4:13])
+    given = arrays[18]
     cells = order.size
     first = cells + (given.size > 1)  # where the position of the shapes begins
     total = given[0]
@@ -206,7 +205,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
     # forward: positions -> shapes α -> weights g of the rows -> counts
     of_shapes = turned(position[first:], prior_data)
     shapes, shapes_density = row_shapes(of_shapes, prior_data)
-    shift, scale, log_scale, freedom, center = arrays[15:20]
+    shift, scale, log_scale, freedom, center = arrays[13:18]
     floor = prior_data.fixed
     origin, share, target, log_jacobian = row_coordinates(
         shapes, floor, row_starts, shift, scale, center
@@ -230,7 +229,7 @@ def _visit(position, is_forward, by_latent, by_prior, arrays):
         return latent, prior, 0.0, np.empty(0)
     likelihood = 0.0
     if by_latent.size == 0:
-        likelihood, by_latent = log_likelihood(latent, *arrays[21:])
+        likelihood, by_latent = log_likelihood(latent, *arrays[19:])
     # backward: derivatives by counts -> by weights, N and α -> by positions
     by_counts = np.empty(cells)
     gradient = np.empty(position.size)

@@ -152,7 +152,7 @@ def _move_group(clique, group, position, state, data, prior, rng):
     if group >= 0:
         weights = log_weights(group, position, prior)
         log_sum = log_whole(weights)
-        spread = own_spread(group, position, prior)
+        spread = own_spread(group, prior)
     level = SPREAD_COMMON_TO_TABLES * position[0] + SPREAD_BETWEEN_TABLES * position[own]
     for k in range(states):
         for step in (0.25, 1.0):

@@ -1,14 +1,13 @@
-r"""Compiled Metropolis moves of what the margins of several tables have in common, and of their learned spreads.
+r"""Compiled Metropolis moves of what the margins of several tables have in common.
 
 The log weight of a state in a table's margin is :math:`w_C = σ c + τ z_C` (`shape_prior`), with c in common. Two
 kinds of moves take turns, because neither mixes alone (Yu and Meng 2011).
 
-- A number of c, log σ or log τ moves by a random step while the other positions stay. The shapes of all tables that
-  have it change, and the likelihood of their rows decides. Such moves mix if records say little about the margins.
+- A number of c moves by a random step while the other positions stay. The shapes of all tables that have it change,
+  and the likelihood of their rows decides. Such moves mix if records say little about the margins.
 - With all w_C fixed, and so with fixed shapes, c is drawn from its conditional distribution. For T tables it is
-  normal with the precision :math:`1 + T σ^2 / τ^2` and the mean :math:`σ τ^{-2} \sum_C w_C` over the precision.
-  Then the scale τ of all :math:`r_C = w_C - σ c` moves while r stays fixed: the prior of z has the density
-  :math:`τ^{-d} \exp(-|r|^2 / 2 τ^2)` of d numbers. Such moves mix if records determine the margins.
+  normal with the precision :math:`1 + T σ^2 / τ^2` and the mean :math:`σ τ^{-2} \sum_C w_C` over the precision. Such
+  moves mix if records determine the margins.
 
 References
 ----------
@@ -76,8 +75,8 @@ def _move_place(place, cliques, before, position, state, data, prior, rng):
 @njit(nogil=True, **INNER)
 def _draw_common(shared, margins, position, prior, rng):
     """Draw the part in common given the log weights of all tables, which stay."""
-    spread = shared_spread(margins[0], position, prior)
-    own = own_spread(margins[0], position, prior)
+    spread = shared_spread(margins[0], prior)
+    own = own_spread(margins[0], prior)
     ratio = spread / own
     start = prior.group_starts[shared]
     precision = 1.0 + margins.size * ratio * ratio
@@ -94,48 +93,16 @@ def _draw_common(shared, margins, position, prior, rng):
 
 
 @njit(nogil=True, **INNER)
-def _rescale(place, starts, size, position, rng):
-    """Move the log spread at a place, and the positions that it multiplies against it."""
-    squares = 0.0
-    for start in starts:
-        for k in range(start, start + size):
-            squares += position[k] * position[k]
-    numbers = size * starts.size
-    # about the standard deviation of the log of a scale that is estimated from that many numbers
-    change = rng.standard_normal() * 2.0 / math.sqrt(2.0 * numbers)
-    old = position[place]
-    factor = math.exp(-change)
-    ratio = -0.5 * change * (2.0 * old + change) - 0.5 * squares * (factor * factor - 1.0)
-    # the density of z, and the Jacobian of z = r / τ
-    ratio -= numbers * change
-    if math.log(rng.random()) < ratio:
-        position[place] = old + change
-        for start in starts:
-            for k in range(start, start + size):
-                position[k] *= factor
-
-
-@njit(nogil=True, **INNER)
 def move_shared(position, state, data, prior, rng):
-    """Move what margins have in common and their learned spreads, given the tables."""
+    """Move what margins have in common, given the tables."""
     tables = prior.clique_groups[-1]
     for shared in range(tables, prior.group_starts.size - 1):
         margins, cliques = _members(shared, prior)
-        start = prior.group_starts[shared]
-        stop = prior.group_starts[shared + 1]
-        own = prior.own_spreads[margins[0]]
-        common = prior.shared_spreads[margins[0]]
         likelihood = 0.0
         for clique in cliques:
             likelihood += _log_likelihood(clique, state, data)
-        for place in range(start, stop):
+        for place in range(prior.group_starts[shared], prior.group_starts[shared + 1]):
             likelihood = _move_place(place, cliques, likelihood, position, state, data, prior, rng)
-        likelihood = _move_place(own, cliques, likelihood, position, state, data, prior, rng)
-        if common >= 0:
-            likelihood = _move_place(common, cliques, likelihood, position, state, data, prior, rng)
         _draw_common(shared, margins, position, prior, rng)
-        _rescale(own, prior.group_starts[margins], stop - start, position, rng)
-        if common >= 0:
-            _rescale(common, np.array([start]), stop - start, position, rng)
         for clique in cliques:
             clique_shapes(clique, position, prior, state.shapes)
