@@ -339,11 +339,11 @@ class _Fit:
 
     @property
     def contradicts_prior(self) -> bool:
-        """Whether the posterior contradicts its prior, and the release neither itself nor the model."""
+        """True if the posterior contradicts its prior, and the release neither itself nor the model."""
         return bool(self.alarms.contradictions) and not self.alarms.of_release
 
     def or_better(self, second: _Fit) -> _Fit:
-        """Return the fit with the other prior, with a caution, or this one if the other is not trusted either."""
+        """Return the fit with the other prior, with a caution, or this one if neither is trusted."""
         if second.diagnosis.status is Status.NOT_TRUSTED:
             return self
         caution = (
@@ -357,7 +357,7 @@ class _Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sampling:
-    """How posteriors of one evidence are sampled, whatever the prior."""
+    """Settings by which posteriors of one evidence are sampled, whatever the prior."""
 
     choice: Choice
     run: Run
@@ -366,7 +366,7 @@ class _Sampling:
     settings: Mapping[str, Any]
 
     def posterior(self, engine: Engine, time_limit: float) -> _Fit:
-        """Sample the posterior of an engine and judge it."""
+        """Return the judged posterior of an engine, from a sample of it."""
         evidence = self.choice.evidence
         if _is_of_nobody(evidence):
             sampled, finished = prior_as_sampled(engine, self.run, self.rng)
