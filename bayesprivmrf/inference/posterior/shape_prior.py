@@ -171,14 +171,16 @@ class ShapePrior:
         """Settings of the prior, by name."""
         if self.concentration is not None:
             return {"concentration": float(self.concentration)}
-        return {
+        found = {
             "concentration_floor": FLOOR,
             "concentration_floor_of_row": FLOOR_OF_ROW,
             "concentration_spread_in_common": SPREAD_COMMON_TO_TABLES,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
             "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
-            "log_spread_of_margins_mean": MEAN_LOG_SPREAD,
         }
+        if (self.data.shared_groups >= 0).any():
+            found["log_spread_of_margins_mean"] = MEAN_LOG_SPREAD
+        return found
 
     @cached_property
     def data(self) -> ShapeData:
