@@ -183,11 +183,11 @@ class LatentCounts(NamedSettings):
         chains
             Number of chains.
         time_limit
-            Seconds after which sampling is not continued; None for no limit. Chains that have not mixed are
-            continued, to at most 16 times their length and a fixed number of operations, about a minute on two cores.
-            From each length `draws` are kept, evenly spaced. The first length is always completed. PyMC, and nutpie
-            with fewer `cores` than `chains`, run only the first length. If the limit stops chains before they have
-            mixed, the status is ``iteration_limit``.
+            Seconds after which sampling is neither continued nor repeated; None for no limit. Chains that have not
+            mixed are continued, to at most 16 times their length and a fixed number of operations, about a minute on
+            two cores. From each length `draws` are kept, evenly spaced. The first length is always completed. PyMC,
+            and nutpie with fewer `cores` than `chains`, run only the first length. If the limit stops chains before
+            they have mixed, the status is ``iteration_limit``.
         **settings
             Further settings of NUTS: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
             `progress_bar` and others. They never change the model. The exact formulation does not use NUTS and
@@ -244,9 +244,9 @@ class LatentCounts(NamedSettings):
             choice=choice, run=run, rng=afterwards, sampler=sampler, settings=settings
         )
         fit = sampling.posterior(engine, limit)
-        instead = choice.instead() if fit.contradicts_prior else None
-        if instead is not None:
-            fit = fit.or_better(sampling.posterior(instead, max(limit - clock.seconds, 0.0)))
+        left = limit - clock.seconds
+        if fit.contradicts_prior and left > 0:
+            fit = sampling.or_better(fit, left)
         engine = fit.engine
         diagnosis = fit.diagnosis
         stats = {
@@ -339,10 +339,11 @@ class _Fit:
 
     @property
     def contradicts_prior(self) -> bool:
-        """True if the posterior contradicts its prior, and the release neither itself nor the model."""
-        return bool(self.alarms.contradictions) and not self.alarms.of_release
+        """True if all draws were made and contradict their prior, and the release neither itself nor the model."""
+        is_alone = bool(self.alarms.contradictions) and not self.alarms.of_release
+        return is_alone and not self.sampled.is_interrupted
 
-    def or_better(self, second: _Fit) -> _Fit:
+    def unless(self, second: _Fit) -> _Fit:
         """Return the fit with the other prior, with a caution, or this one if neither is trusted."""
         if second.diagnosis.status is Status.NOT_TRUSTED:
             return self
@@ -357,7 +358,7 @@ class _Fit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sampling:
-    """Settings by which posteriors of one evidence are sampled, whatever the prior."""
+    """Sampling of posteriors of one evidence, whatever the prior."""
 
     choice: Choice
     run: Run
@@ -389,6 +390,16 @@ class _Sampling:
             alarms=alarms,
             diagnosis=_with_alarms(diagnosis, alarms, engine),
         )
+
+    def or_better(self, first: _Fit, time_limit: float) -> _Fit:
+        """Return a fit with the other prior, or the first fit if there is none or the user interrupts its tuning."""
+        instead = self.choice.instead()
+        if instead is None:
+            return first
+        try:
+            return first.unless(self.posterior(instead, time_limit))
+        except KeyboardInterrupt:
+            return first
 
 
 def _tuning(sampler: Sampler, engine: Engine) -> int:

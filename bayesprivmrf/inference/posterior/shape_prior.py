@@ -155,15 +155,17 @@ class ShapePrior:
         """Settings of the prior, by name."""
         if self.concentration is not None:
             return {"concentration": float(self.concentration)}
-        return {
+        found = {
             "concentration_floor": FLOOR,
             "concentration_floor_of_row": FLOOR_OF_ROW,
             "concentration_spread_in_common": SPREAD_COMMON_TO_TABLES,
             "concentration_spread_between_tables": SPREAD_BETWEEN_TABLES,
             "log_odds_of_staying_spread": SPREAD_OF_STAYING * math.sqrt(2.0),
-            "log_margins_spread_in_common": SPREAD_OF_COMMON_PART,
-            "log_margins_spread_between_tables": SPREAD_OF_OWN_PART,
         }
+        if (self.data.shared_groups >= 0).any():
+            found["log_margins_spread_in_common"] = SPREAD_OF_COMMON_PART
+            found["log_margins_spread_between_tables"] = SPREAD_OF_OWN_PART
+        return found
 
     @cached_property
     def data(self) -> ShapeData:

@@ -314,3 +314,7 @@ def test_a_default_prior_that_contradicts_a_right_release_is_replaced_and_the_fi
         asked = LatentCounts(formulation="log-linear").fit(release, rng=1, draws=200, chains=2)
     assert asked.status is Status.NOT_TRUSTED
     assert "replaced" not in asked.stats
+    with pytest.warns(SamplingWarning, match="take another formulation"):
+        late = LatentCounts().fit(release, rng=1, draws=200, chains=2, time_limit=1e-9)
+    assert late.status is Status.NOT_TRUSTED
+    assert "replaced" not in late.stats

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import h5py
 import numpy as np
@@ -95,6 +96,21 @@ def test_a_prior_that_was_fixed_comes_back(tmp_path):
     loaded = bpm.load_posterior(tmp_path / "p.nc")
     assert loaded.stats["concentration"] == 0.7
     assert loaded.pymc_model["total"] is not None
+
+
+def test_a_panel_with_the_prior_of_an_earlier_version_says_so(tmp_path):
+    """Its visits had margins of their own, so `pymc_model` is another model than that of the draws."""
+    scopes = [("a", "b"), ("c", "b")]
+    network = bpm.declare({name: [2, 0, 1] for name in "abc"}, scopes)
+    rng = np.random.default_rng(4)
+    tables = {scope: np.diag([30, 20, 10]) + rng.laplace(0.0, 2.0, (3, 3)) for scope in scopes}
+    release = bpm.NoisyStatistics.from_tables(network, tables, noise=Laplace(2.0))
+    posterior = bpm.LatentCounts(formulation="hyper-dirichlet").fit(release, rng=1, **SHORT)
+    known = {k: v for k, v in posterior.stats.items() if not k.startswith("log_margins_spread")}
+    for name, stats in (("new", posterior.stats), ("old", known)):
+        replace(posterior, stats=stats).save(tmp_path / name)
+    assert bpm.load_posterior(tmp_path / "new").problems == posterior.problems
+    assert "earlier version" in bpm.load_posterior(tmp_path / "old").problems[-1]
 
 
 def test_arviz_reads_the_file(saved):

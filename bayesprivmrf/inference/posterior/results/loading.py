@@ -185,11 +185,15 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     draws = Draws(evidence=evidence, finished=finished, status=status)
     del tree[GROUP]
     chains, each = draws.shape
+    formulation = asked._formulation(evidence, chains * each, chains=chains)
+    if not formulation.settings.keys() <= stats.keys():
+        old = "these draws have the prior of an earlier version, and `pymc_model` has today's; fit the release again"
+        stats["problems"] = [*stats["problems"], old]
     return Posterior(
         tree=tree,
         status=draws.status,
         stats=stats,
-        _formulation=asked._formulation(evidence, chains * each, chains=chains),
+        _formulation=formulation,
         _draws=draws,
         _source=source,
     )
