@@ -516,3 +516,18 @@ def test_a_model_too_wide_for_exact_inference_is_warned_of_before_anything_is_sp
 class Refusing:
     def spend(self, guarantee, provenance):
         raise AssertionError("nothing may be spent")
+
+
+@pytest.mark.parametrize("argument", ["missing", "other"])
+def test_a_state_of_missing_answers_among_scores_is_refused(argument):
+    import bayesprivmrf as bpm
+
+    states = {"pain": [1, 2, 3, "none"], "sex": ["f", "m"]}
+    people = pd.DataFrame({"pain": [1, 2, 3], "sex": ["f", "m", "f"]})
+    settings: Any = {argument: {"pain": "none"}}
+    scored = bpm.declare(states=states, cliques=[("pain", "sex")], ordinal=["pain"])
+    message = f"`{argument}` must not name .*`ordinal`.*drop such records"
+    with pytest.raises(ArgumentError, match=message):
+        LaplaceStatistics(epsilon=1.0, **settings).release(scored, people, rng=1)
+    free = bpm.declare(states=states, cliques=[("pain", "sex")])
+    assert LaplaceStatistics(epsilon=1.0, **settings).release(free, people, rng=1)
