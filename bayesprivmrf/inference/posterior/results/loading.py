@@ -188,7 +188,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     formulation = asked._formulation(evidence, chains * each, chains=chains)
     if not formulation.settings.keys() <= stats.keys():
         old = "these draws have the prior of an earlier version, and `pymc_model` has today's; fit the release again"
-        stats["problems"] = [*stats["problems"], old]
+        stats["problems"] = [*stats.get("problems", ()), old]
     return Posterior(
         tree=tree,
         status=draws.status,
