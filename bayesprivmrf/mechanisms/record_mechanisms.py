@@ -118,11 +118,12 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
     @final
     def _declared(self, specification: ModelSpecification) -> RecordPlan:
         """Return the declared model with the codes for missing and undeclared values."""
-        return RecordPlan(
-            specification=specification,
-            missing=redirect_codes("missing", self.missing, specification),
-            other=redirect_codes("other", self.other, specification),
-        )
+        missing = redirect_codes("missing", self.missing, specification)
+        other = redirect_codes("other", self.other, specification)
+        scored = {one.variable for one in specification.ordinal}
+        _refuse_scored("missing", missing, scored)
+        _refuse_scored("other", other, scored)
+        return RecordPlan(specification=specification, missing=missing, other=other)
 
     @final
     def _records(self, plan: RecordPlan, data: Any, count: Hashable | None) -> CodedRecords:
@@ -204,6 +205,15 @@ def redirect_codes(
     remedy = "declare it as a state of the variables it is meant for"
     require(codes, name, "be a declared state", f"{redirect!r}, which no variable has", remedy)
     return codes
+
+
+def _refuse_scored(name: str, codes: Mapping[Variable, int], scored: set[Variable]) -> None:
+    """Raise an error if missing or undeclared values of a variable would count as one of its ordered states."""
+    among = [variable for variable in codes if variable in scored]
+    must = "not name a state of a variable in `ordinal`, where it would count as one more ordered state"
+    seen = f"one of {among[0]!r}" if among else None
+    remedy = "leave the variable out of `ordinal`, or fill or drop such values before the release, and report it"
+    require(not among, f"`{name}`", must, seen, remedy)
 
 
 # Share of the budget for a noisy number of records, where this number is private and some step depends on it
@@ -346,6 +356,7 @@ class LearningMechanism[MapT, ReleaseT](
             learning = math.nextafter(
                 float(Fraction(self.rho) - Fraction(TOTAL_SHARE * self.rho)), 0.0
             )
+        # a missing state has no place in the order, and nothing is merged with it
         declared = self._declared(specification)
         plan: LearningPlan[Any] = LearningPlan(
             specification=specification,

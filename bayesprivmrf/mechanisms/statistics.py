@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -294,7 +294,6 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
                 NoiseWarning,
             )
         declared = self._declared(specification)
-        _refuse_scores(specification, {"missing": declared.missing, "other": declared.other})
         plan = StatisticsPlan(
             specification=specification,
             missing=declared.missing,
@@ -384,20 +383,3 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             ):
                 warn_without_raising(problem)
         return release
-
-
-def _refuse_scores(
-    specification: ModelSpecification, replaced: Mapping[str, Mapping[Variable, int]]
-) -> None:
-    """Raise an error if values that are missing or undeclared would get a score among the ordered states."""
-    scored = {one.variable for one in specification.ordinal}
-    for argument, codes in replaced.items():
-        among = [variable for variable in codes if variable in scored]
-        require(
-            not among,
-            f"`{argument}`",
-            "not name a state of a variable in `ordinal`, which would get a score beside the others",
-            f"one of {among[0]!r}" if among else None,
-            "leave the variable out of `ordinal`, or drop such records before the release and report that they were "
-            "dropped",
-        )

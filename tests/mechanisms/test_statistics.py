@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from silence import no_noise_warning
 
+import bayesprivmrf as bpm
 from bayesprivmrf import queries
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms import (
@@ -520,13 +521,12 @@ class Refusing:
 
 @pytest.mark.parametrize("argument", ["missing", "other"])
 def test_a_state_of_missing_answers_among_scores_is_refused(argument):
-    import bayesprivmrf as bpm
-
+    """The state would have a score."""
     states = {"pain": [1, 2, 3, "none"], "sex": ["f", "m"]}
-    people = pd.DataFrame({"pain": [1, 2, 3], "sex": ["f", "m", "f"]})
+    people = pd.DataFrame({"pain": [1, 2, 3] * 40, "sex": ["f", "m", "f"] * 40})
     settings: Any = {argument: {"pain": "none"}}
     scored = bpm.declare(states=states, cliques=[("pain", "sex")], ordinal=["pain"])
-    message = f"`{argument}` must not name .*`ordinal`.*drop such records"
+    message = f"`{argument}` must not name .*`ordinal`.*fill or drop such values"
     with pytest.raises(ArgumentError, match=message):
         LaplaceStatistics(epsilon=1.0, **settings).release(scored, people, rng=1)
     free = bpm.declare(states=states, cliques=[("pain", "sex")])

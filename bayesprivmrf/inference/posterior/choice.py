@@ -171,8 +171,10 @@ class Choice:
             other = "log-linear"
         if other is None:
             return None
+        # both posteriors are in memory until they have been compared
+        draws = 2 * self.draws
         try:
-            return replace(self, asked=replace(asked, formulation=other)).formulation()
+            return replace(self, asked=replace(asked, formulation=other), draws=draws).formulation()
         except (ArgumentError, ModelError):
             return None
 

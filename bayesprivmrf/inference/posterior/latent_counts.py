@@ -346,7 +346,11 @@ class _Fit:
     def unless(self, second: _Fit) -> _Fit:
         """Return the fit with the other prior, with a caution, or this one if neither is trusted."""
         if second.diagnosis.status is Status.NOT_TRUSTED:
-            return self
+            both = f"the {second.engine.name} formulation was sampled as well and is not trusted either"
+            return replace(
+                self,
+                diagnosis=replace(self.diagnosis, problems=(*self.diagnosis.problems, both)),
+            )
         caution = (
             f"the prior of the {self.engine.name} formulation contradicted the release, so the {second.engine.name} "
             "formulation took its place; to prevent this, ask for a formulation by name"
