@@ -344,20 +344,22 @@ class _Fit:
         return is_alone and not self.sampled.is_interrupted
 
     def unless(self, second: _Fit) -> _Fit:
-        """Return the fit with the other prior, with a caution, or this one if neither is trusted."""
+        """Return the fit with the other prior, with a caution, or this one if that is not trusted or not whole."""
+        other = f"the {second.engine.name} formulation was sampled as well"
+        if second.sampled.is_interrupted:
+            return self._noting(f"{other}, but was stopped early")
         if second.diagnosis.status is Status.NOT_TRUSTED:
-            both = f"the {second.engine.name} formulation was sampled as well and is not trusted either"
-            return replace(
-                self,
-                diagnosis=replace(self.diagnosis, problems=(*self.diagnosis.problems, both)),
-            )
+            return self._noting(f"{other} and is not trusted either")
         caution = (
             f"the prior of the {self.engine.name} formulation contradicted the release, so the {second.engine.name} "
             "formulation took its place; to prevent this, ask for a formulation by name"
         )
-        problems = (*second.diagnosis.problems, caution)
-        diagnosis = replace(second.diagnosis, problems=problems)
-        return replace(second, diagnosis=diagnosis, replaced=self.engine.name)
+        return replace(second._noting(caution), replaced=self.engine.name)
+
+    def _noting(self, problem: str) -> _Fit:
+        """Return the fit with one more problem, and its status as it is."""
+        problems = (*self.diagnosis.problems, problem)
+        return replace(self, diagnosis=replace(self.diagnosis, problems=problems))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
