@@ -4,7 +4,7 @@
     OMP_NUM_THREADS=1 uv run --no-sync python benchmarks/marks.py --fits 100 --estimator posterior \
         --rows rows.csv --output benchmarks/results/marks-posterior.csv
 
-With `--rows` each fit is appended to a file when it is done, and a second call continues after the last one.
+With `--rows` each fit is appended to a file when it is done, and a second call makes those that the file lacks.
 
 A population is the joint distribution of three to five columns of a real table: the survey that comes with the
 library, or a data set in ../shared/data beside the repository (another folder by `--data`). The cliques are declared
@@ -182,16 +182,18 @@ class Run:
 def measured(run: Run) -> pd.DataFrame:
     """All rows of some fits."""
     tables = real_tables(run.folder)
-    found = []
+    done = {}
     if run.kept is not None and run.kept.exists():
-        found = [own for _, own in pd.read_csv(run.kept).groupby("fit")]
-    for number in range(len(found), run.fits):
+        done = dict(list(pd.read_csv(run.kept).groupby("fit")))
+    found = list(done.values())
+    for number in sorted(set(range(run.fits)) - done.keys()):
         asked = problem(tables, np.random.default_rng([run.seed, number]))
         fit = fitted(asked.release, run.estimator, number)
         rows = pd.concat(rows_of(asked, fit), ignore_index=True)
         found.append(rows.assign(fit=number, fit_status=fit.status.value))
         if run.kept is not None:
-            found[-1].to_csv(run.kept, mode="a", header=number == 0, index=False)
+            is_first = len(found) == 1
+            found[-1].to_csv(run.kept, mode="a", header=is_first, index=False)
     rows = pd.concat(found, ignore_index=True)
     return rows.assign(holds=(rows["lower"] <= rows["truth"]) & (rows["truth"] <= rows["upper"]))
 

@@ -281,22 +281,17 @@ MEMORY = 4 * 2**30
 # Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit
 LARGEST_DIMENSION = 5000
 
-# Largest work of all chains beyond the first length, operations: about a minute on two cores of 2026
+# Largest work of all chains beyond the first length, operations: about a minute on two cores of 2026. An operation
+# takes about a nanosecond
 WORK = 1.2e11
 
 
-# Operations of the sampler itself in a step, and for each latent number (benchmark `engine_choice`)
-_WORK_A_STEP = 2500.0
-_WORK_A_NUMBER = 170.0
+# Operations of the sampler itself in a step
+WORK_A_STEP = 2500.0
 # Bytes of a number
 _BYTES = 8
 # Numbers for each cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
 _NUMBERS_A_CELL = 10
-
-
-def gradient_operations(numbers: int) -> float:
-    """Return the operations of one gradient with respect to a given number of latent numbers."""
-    return _WORK_A_STEP + _WORK_A_NUMBER * numbers
 
 
 def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
