@@ -41,8 +41,8 @@ from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
 
-# Operations of a gradient for each effect and cell, and for each entry of the dense matrix of the whitening. For tables
-# and chains of 200 to 1,024 cells, the forecast is 0.9 to 1.2 of the measured nanoseconds
+# Operations of a gradient for each effect and cell, and for each entry of the dense matrix of the whitening
+# (0.9 to 1.2 times the measured nanoseconds are forecast for tables and chains of 200 to 1,024 cells)
 _WORK_A_NUMBER = 50.0
 _WORK_A_PRODUCT = 0.4
 
