@@ -31,6 +31,7 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.noise import Laplace
 
 STATES = 10
 PEOPLE = 3_000
@@ -84,13 +85,13 @@ def fitted(kind: str, seed: int) -> dict[str, object]:
     )
     true = tables_of(panel(kind, rng))
     noisy = {names: table + rng.laplace(0, SCALE, table.shape) for names, table in true.items()}
-    release = bpm.NoisyStatistics.from_tables(network, noisy, noise=bpm.noise.Laplace(SCALE))
+    release = bpm.NoisyStatistics.from_tables(network, noisy, noise=Laplace(SCALE))
     start = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fit = bpm.LatentCounts().fit(release, rng=seed, progress_bar=False)
     cpu = time.process_time() - start
-    total = fit.tree["posterior"]["total"].values
+    total = np.asarray(fit.tree["posterior"]["total"])
     held = []
     errors = []
     for names, table in true.items():
