@@ -342,7 +342,7 @@ def rows(data: Path, areas: int) -> Iterator[list[object]]:
             found.append(figures(adult_area(records, rng), rule, rng))
         yield row("Adult", name, found)
     groups = block_groups(data / "pl94_ri" / "blocks.csv")
-    state = pd.concat(groups)[["age", "hispanic", "race"]]
+    state = pd.concat([people.drop(columns="zone") for people in groups])
     for data_name, is_drawn in (("Rhode Island", False), ("Rhode Island, drawn", True)):
         for name, rule in rules().items():
             found = []

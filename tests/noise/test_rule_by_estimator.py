@@ -52,9 +52,12 @@ def published(row: str) -> tuple[np.ndarray, np.ndarray]:
     rules = np.full(COUNTS.shape, rule, dtype=object)
     if "protect" in row:
         hidden = noise.Suppressed(1, 5)
-        rules = np.where((COUNTS >= 1) & (COUNTS < 5), hidden, noise.NoNoise())
+        is_small = (COUNTS >= 1) & (COUNTS < 5)
+        rules[...] = noise.NoNoise()
+        rules[is_small] = hidden
         rules[SECOND] = rule
-        return np.where(rules == noise.NoNoise(), COUNTS, -1), rules
+        is_small[SECOND] = True
+        return np.where(is_small, -1, COUNTS), rules
     if isinstance(rule, noise.Within):
         return COUNTS + 1, rules
     return rule.draw_given(COUNTS, np.random.default_rng(0)), rules
