@@ -199,7 +199,8 @@ def number_within(bounds: Bounds, law: Likelihood) -> Number:
     """Return a count of which bounds are known, as a number with its likelihood; None if it may be any."""
     if math.isinf(bounds.high):
         return None
-    if law.is_additive:
+    # exact counts beside hidden ones are those of suppression, which all estimators read
+    if law.is_additive and not law.is_exact:
         # `Within` refuses a distribution that is not discrete
         return Within.between(bounds.low, bounds.high, law)  # type: ignore[arg-type]
     return HIDDEN, Suppressed(int(bounds.low), int(bounds.high) + 1)

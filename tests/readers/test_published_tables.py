@@ -798,3 +798,13 @@ def test_every_estimator_fits_a_folder(tmp_path):
     found = read_folder(NETWORK, tmp_path, noise=RandomRounding(3), withheld={"s": (1, 5)})
     for estimator in (bpm.NoiseAwareMAP(), bpm.CGM(), bpm.NaiveMLE()):
         assert estimator.fit(found).status in ("converged", "stopped early", "approximate")
+
+
+def test_marks_among_exact_counts_are_suppression_that_every_estimator_reads(tmp_path):
+    saved(tmp_path, table="Age,Female,Male\n<30,12,9\n30-60,30,21\n>60,6,s\n")
+    settings = {"noise": NoNoise(), "withheld": {"s": (1, 5)}, "total": sum(CELLS)}
+    found = read_folder(NETWORK, tmp_path, **settings)
+    assert Suppressed(1, 6) in {one.noise for one in found.measurements}
+    frame = bpm.NoiseAwareMAP().fit(found).interval(["age", "sex"], of="records")
+    # the public number of records tells the hidden count
+    assert frame.estimate.to_numpy() == pytest.approx(CELLS)
