@@ -267,12 +267,15 @@ def held_counts(solution: Any, area: Area) -> list[np.ndarray]:
 
 
 def held_rates(solution: Any, area: Area) -> list[np.ndarray]:
-    """Return masks of the rates that their intervals hold."""
+    """Return masks of the rates that their intervals hold; groups without people have none."""
     found = []
     for name, given in area.design.rates:
         joint = area.probabilities((*given, name))
-        truth = joint / joint.sum(axis=-1, keepdims=True)
-        found.append(held(solution.interval([name], given=given), truth.ravel()))
+        sizes = joint.sum(axis=-1, keepdims=True)
+        truth = joint / np.where(sizes > 0, sizes, 1.0)
+        has_people = np.broadcast_to(sizes > 0, joint.shape).ravel()
+        own = held(solution.interval([name], given=given), truth.ravel())
+        found.append(own[has_people])
     return found
 
 
