@@ -117,8 +117,9 @@ def _text_grid(name: str, content: bytes) -> Grid:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        must = "be encoded in UTF-8, got another encoding; convert it, say with `iconv -t UTF-8`"
-        raise DataError(f"the file {name!r} must {must}.") from None
+        must = "be encoded in UTF-8, got another encoding"
+        remedy = "save it as 'CSV UTF-8', or convert it with `iconv -t UTF-8`"
+        raise DataError(f"the file {name!r} must {must}; {remedy}.") from None
     readings = {one: _split(text, one) for one in _SEPARATORS}
     separator = max(_SEPARATORS, key=lambda one: _alike(readings[one]))
     return _grid(name, readings[separator], has_commas=separator != ";")

@@ -25,16 +25,22 @@ _AROUND = re.compile(r" ?([<>≤≥=-]) ?")
 # Rates, such as "per 1,000 people"
 _RATE = r"\bper (1[ ,]?0{2,3}([ ,]?000)?|thousand|million)\b"
 # Names of a column of percentages or rates
-_SHARE = re.compile(rf".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*")
-# Units of thousands, as in "(in thousands)" and "'000"
-_THOUSANDS = r"\bin (thousands|millions)\b|['’(]000s?\b"
+_SHARE = rf".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*"
+# Units of thousands, as in "(in thousands)", "Unit: thousands", "thousand persons" and "'000", and not in "rounded to
+# the nearest thousand" or "20 thousand"
+_THOUSANDS = (
+    r"\bin (thousands|millions)\b|['’(]000s?\b|^(thousand|million)s?( of)? (people|persons|households)\b"
+    r"|(?<!nearest )(?<!to )(?<!\d )\b(thousand|million)s?(\)|$)"
+)
+# Marks of footnotes at the end of a label, as in "Female [note 1]" and "Female²"
+_FOOTNOTE = re.compile(r"( ?\[(note )?\w{1,2}\]|[¹²³⁴⁵⁶⁷⁸⁹⁰]+)+$")
 # Titles of a table of percentages, rates or thousands: "Percentage of ..." and "..., per cent", and no remark on them
 _SHARE_TITLE = re.compile(
-    rf"(table [\w.]+\W*)?(percent(age)?s?|per cent|proportions?|shares?|rates?)( (of|by|distribution)\b.*)?"
+    rf"(table [\w.]+\W*)?(%|percent(age)?s?|per cent|proportions?|shares?|rates?)( (of|by|distribution)\b.*)?"
     rf"|.*(%|\bper ?cent|\bpercentages?)\W*|.*({_RATE}|{_THOUSANDS}).*"
 )
-# The same as an entry of a column of units
-_UNIT = re.compile(rf"{_SHARE.pattern}|thousands?|millions?|.*({_THOUSANDS}).*")
+# The same as the name of a column, or an entry of a column of units
+_UNIT = re.compile(rf"{_SHARE}|.*({_THOUSANDS}).*")
 
 
 def plain_text(label: Any) -> str:
@@ -51,11 +57,6 @@ def plain_text(label: Any) -> str:
     return _AROUND.sub(r"\1", text).rstrip(":").rstrip().casefold()
 
 
-def is_share_name(text: str) -> bool:
-    """Return True for the name of a column of percentages or rates."""
-    return _SHARE.fullmatch(plain_text(text)) is not None
-
-
 def is_share_title(text: str) -> bool:
     """Return True for a title above a table of percentages, rates, or thousands.
 
@@ -70,6 +71,17 @@ def is_share_title(text: str) -> bool:
 def is_unit_of_shares(text: str) -> bool:
     """Return True for a unit that is no count: percentages, rates, or thousands."""
     return _UNIT.fullmatch(plain_text(text)) is not None
+
+
+def is_of_thousands(text: str) -> bool:
+    """Return True for a note that says that the numbers are thousands.
+
+    Examples
+    --------
+    >>> is_of_thousands("Note: Numbers in thousands."), is_of_thousands("Rounded to the nearest thousand.")
+    (True, False)
+    """
+    return re.search(_THOUSANDS, plain_text(text).rstrip(".")) is not None
 
 
 @dataclass(frozen=True)
@@ -91,8 +103,14 @@ class _Names[T]:
         return cls({str(name): thing for name, thing in named}, plain)
 
     def get(self, text: str) -> T | None:
-        """Return the thing with a name; None if there is none, or several have it but for its spelling."""
-        return self.exact.get(text, self.plain.get(plain_text(text)))
+        """Return the thing with a name; None if there is none, or several have it but for its spelling.
+
+        Marks of footnotes at the end of a name are no part of it, unless they are declared.
+        """
+        found = self.exact.get(text, self.plain.get(plain_text(text)))
+        if found is None:
+            return self.plain.get(plain_text(_FOOTNOTE.sub("", text)))
+        return found
 
 
 class Labels:

@@ -31,7 +31,7 @@ _UNCLEAR = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")
 _UNCLEAR_COMMA = re.compile(r"[+-]?\d+,\d+")
 # Symbols that agencies print in place of a count, which an error may therefore show
 _USUAL = re.compile(
-    r"\(?[a-z]\)?|\.{1,3}c?|[-–—*#:]{1,3}|[<>≤≥] ?\d{1,3}|\d{1,3} ?[-–] ?\d{1,3}|n/?a|suppressed|conf",
+    r"\(?[a-z]\)?|\[[a-z]{1,5}\]|\.{1,3}c?|[-–—*#:]{1,3}|[<>≤≥] ?\d{1,3}|\d{1,3} ?[-–] ?\d{1,3}|n/?a|suppressed|conf",
     re.IGNORECASE,
 )
 # Meaning of `withheld`, in messages
@@ -116,7 +116,7 @@ class Marks:
             text in self._meanings
             or self.is_number(text)
             or _USUAL.fullmatch(text) is not None
-            or text.endswith("%")
+            or _is_percentage(text)
         )
 
     def meaning(self, text: str, grid: Grid, where: str) -> float | Bounds:
@@ -131,7 +131,7 @@ class Marks:
             return self._meanings[text]
         what = f"the counts of {grid.name}"
         place = f"in {where}"
-        is_share = text.endswith("%") and not math.isnan(as_number(text[:-1]))
+        is_share = _is_percentage(text)
         seen = f"a percentage {place}"
         require(not is_share, what, "be counts", seen, "remove the percentages", error=DataError)
         is_clear = not self._is_unclear(text, grid)
@@ -155,6 +155,11 @@ class Marks:
     def are_used(self, texts: Sequence[str]) -> list[str]:
         """Return the symbols that occur among some texts."""
         return [mark for mark in self._meanings if mark in texts]
+
+
+def _is_percentage(text: str) -> bool:
+    """Return True for a number with a sign of percent."""
+    return text.endswith("%") and not math.isnan(as_number(text[:-1].replace(",", ".")))
 
 
 def _meanings(withheld: Any) -> dict[str, float | Bounds]:
@@ -194,7 +199,8 @@ def number_within(bounds: Bounds, law: Likelihood) -> Number:
     """Return a count of which bounds are known, as a number with its likelihood; None if it may be any."""
     if math.isinf(bounds.high):
         return None
-    if law.is_additive:
+    # exact counts beside hidden ones are those of suppression, which all estimators read
+    if law.is_additive and not law.is_exact:
         # `Within` refuses a distribution that is not discrete
         return Within.between(bounds.low, bounds.high, law)  # type: ignore[arg-type]
     return HIDDEN, Suppressed(int(bounds.low), int(bounds.high) + 1)

@@ -25,7 +25,7 @@ from bayesprivmrf.readers.columns import near
 from bayesprivmrf.readers.grids import Grid
 from bayesprivmrf.readers.labels_of_tables import (
     Labels,
-    is_share_name,
+    is_of_thousands,
     is_share_title,
     is_unit_of_shares,
     plain_text,
@@ -213,12 +213,10 @@ class _Reading:
         return found
 
     def _refuse_shares(self, number: int, above: Sequence[str]) -> None:
-        """Raise an error for a column of percentages or rates."""
-        is_share = any(map(is_share_name, above)) and not any(map(self.labels.is_label, above[-1:]))
-        has_label = any(self.labels.is_label(text) for text in above)
-        is_share = is_share or (has_label and any(map(is_share_name, above)))
+        """Raise an error for a column of percentages, rates or thousands."""
+        is_share = any(is_unit_of_shares(text) and not self.labels.is_label(text) for text in above)
         what = f"column {number + 1} of {self.grid.name}"
-        seen = "percentages, shares or rates"
+        seen = "percentages, shares or rates, or thousands"
         require(not is_share, what, "hold counts", seen, "remove it", error=DataError)
 
     def _long_header(self, start: int) -> _Header | None:
@@ -392,7 +390,7 @@ def recognized(grid: Grid, labels: Labels, marks: Marks) -> Sheet:
             sheet.cells.append(Printed(place | own, text, reading.where(row, number)))
     sheet.aside += [f"column {number + 1}" for number in aside]
     if body.notes:
-        sheet.aside.append(_times(body.notes, "note"))
+        sheet.aside.append(_times(len(body.notes), "note"))
     return sheet
 
 
@@ -440,7 +438,8 @@ def _others(reading: _Reading, header: _Header, beside: Mapping[int, object]) ->
 def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
     """Raise an error if a column that is set aside tells lines apart: by a variable that is not declared, or a unit.
 
-    It may have one entry, another entry in each line, or one for each label of a column, as codes have.
+    It may have one entry, another entry in each line, or one for each label of a column, as codes have; or hold
+    percentages.
     """
     lines = [row for row, _ in body.places()]
     for number in aside:
@@ -453,6 +452,8 @@ def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -
             for k in body.beside
         )
         is_right = kinds in (1, len(lines)) or is_code or plain_text(name) in _FLAGS
+        # a percentage beside each count
+        is_right = is_right or is_unit_of_shares(name)
         what = f"column {number + 1} of {reading.grid.name}"
         must = "have one entry, because no variable is declared for it"
         remedy = "declare it as a variable, keep the lines of one entry, or remove the column"
@@ -460,7 +461,7 @@ def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -
 
 
 def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
-    """Raise an error if a title, or a column that is set aside, says that the numbers are no counts."""
+    """Raise an error if a title, a note, or a column that is set aside says that the numbers are no counts."""
     must = "hold counts"
     seen = "percentages, rates, or thousands by its title"
     remedy = "remove the file, or the line if the numbers are counts"
@@ -468,6 +469,13 @@ def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
     is_right = not any(map(is_share_title, titles))
     require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
     lines = [row for row, _ in body.places()]
+    for row in body.notes:
+        texts = [text for text in reading.rows[row] if text]
+        is_below = row > max(lines, default=0)
+        is_right = not any(map(is_of_thousands, texts))
+        is_right = is_right and (is_below or not any(map(is_share_title, texts)))
+        seen = f"percentages, rates, or thousands by a note in {reading.where(row)}"
+        require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
     for number in aside:
         name = plain_text(reading.rows[body.header.end - 1][number])
         entries = {reading.rows[row][number] for row in lines}
@@ -510,7 +518,7 @@ class _Body:
         self.reading = reading
         self.header = header
         self.beside = beside
-        self.notes = 0
+        self.notes: list[int] = []
         self._rows = list(self._counted())
 
     def places(self) -> list[tuple[int, Place]]:
@@ -556,7 +564,8 @@ class _Body:
             texts = {number: self.reading.rows[row][number] for number in self.beside}
             if not self._has_counts(row):
                 is_heading = any(map(labels.is_label, texts.values()))
-                self.notes += not is_heading
+                if not is_heading:
+                    self.notes.append(row)
                 for number, text in texts.items():
                     if is_heading and text:
                         held[number] = text
@@ -587,21 +596,21 @@ class _Body:
         if is_total:
             return ""
         is_last = number == columns[-1]
-        if not is_last or len(columns) == 1:
+        found = ""
+        if not is_last:
             found = held[number]
-        else:
-            found = ""
         is_clear = bool(found) or (is_last and self._is_subtotal(row, columns[:-1]))
         must = "have a label in each row of counts"
         remedy = "write the state, or the name of a total such as 'Total'"
         what = f"column {number + 1} of {self.reading.grid.name}"
-        is_one = len(columns) == 1
         seen = f"none in {self.reading.where(row)}"
-        require(is_clear and not is_one, what, must, seen, remedy, error=UndeclaredStateError)
+        require(is_clear, what, must, seen, remedy, error=UndeclaredStateError)
         return found
 
     def _is_subtotal(self, row: int, columns: Sequence[int]) -> bool:
         """Return True if a row is the only one with its label, so that the rows below belong to it."""
+        if not columns:
+            return False
         number = columns[-1]
         text = self.reading.rows[row][number]
         below = [other[number] for other in self.reading.rows[self.header.end :]]

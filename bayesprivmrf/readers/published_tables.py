@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 # Names of columns that are not variables
 _ROLES = ("value", "symbol")
 
+# Total of percentages
+_PERCENT = 100
 # Counts at which a rule is tried for chance; those of the library show it below this count
 _TRIED = 200
 # Names of columns about the noise of each number in a file of one number a row
@@ -298,6 +300,7 @@ class PublishedTables:
         """Print what was recognized, and return the release of all tables that were read."""
         merged, repeats = _merged(self._tables)
         print(printable("\n".join([*lines, *repeats]), keeps_lines=True))
+        _refuse_hundreds(merged)
         _check_sums(self.model, merged)
         arrays = [np.array([number[0] for number in t.numbers if number]) for t in merged]
         refuse_proportions([array for array in arrays if (array >= 0).all()], total)
@@ -435,6 +438,18 @@ def _ends(number: Number) -> tuple[float, float]:
         return 0.0, math.inf
     first, last = law.allowed(np.array([value]))
     return float(first[0]), float(last[0])
+
+
+def _refuse_hundreds(tables: Sequence[_Table]) -> None:
+    """Raise an error if all totals over some variables are 100: the numbers are percentages."""
+    for whole in tables:
+        are_totals = any(set(whole.scope) < set(part.scope) for part in tables)
+        values = {number[0] for number in whole.numbers if number is not None}
+        is_right = not are_totals or len(whole.numbers) == 1 or values != {_PERCENT}
+        what = f"{_named(whole.scope)} in {whole.sheet}"
+        seen = "totals of 100 each, as percentages have"
+        remedy = "remove the file, or the totals if the numbers are counts"
+        require(is_right, what, "hold counts", seen, remedy, error=DataError)
 
 
 def _check_sums(model: ModelSpecification, tables: Sequence[_Table]) -> None:

@@ -6,14 +6,20 @@ suppressed to protect them. `readers.read_folder` reads each folder, and `NoiseA
 
 - `Adult`: each area has its own weights of the records of the 1994 census, and some hundred people drawn by them.
 - `Rhode Island`: the 28 block groups of the redistricting data of 2018, each divided into eight zones of blocks, with
-  their people's voting age, Hispanic origin and race. The same people are in each run; there is no population of
-  which they are a sample, and so there are no true rates and odds ratios.
+  their people's voting age, Hispanic origin and race. There is no population of which these people are a sample, and
+  so there are no true rates and odds ratios.
+- `Rhode Island, drawn`: as many people, drawn with the shares of each zone, which are mixed with those of the state
+  so that none of them is 0.
+
+A hidden cell is protected by another one in its line of the last variable, and in `Rhode Island`, where few cells are
+small, by others in its lines in all directions.
 
     python -m benchmarks.published.folder --data ../shared/data --areas 40 > benchmarks/results/published-folder.csv
 
 Columns: data; rule; areas; share of suppressed cells; mean and greatest processor seconds of reading and fitting one
-area; coverage of 90 % intervals of counts, of rates (income given education, and given age and marital status) and of
-odds ratios of cells that have records. Seeds are 95000, 95001, ... of each rule.
+area; coverage of 90 % intervals of counts, of rates (Adult: income given education, and given age and marital status;
+Rhode Island: voting age and Hispanic origin given the zone) and of odds ratios of cells that have records. Seeds are
+96000, 96001, ... of each rule.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +43,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.noise import CellKey, Likelihood, RandomRounding, Rounded, Suppressed
 
-FIRST_SEED = 95_000
+FIRST_SEED = 96_000
 STATES = {
     "age": ["<29", "29-38", "39-48", ">48"],
     "sex": ["Female", "Male"],
@@ -70,6 +76,10 @@ BLOCK_TABLES = [
 ]
 RATES = [("income", ["education"]), ("income", ["age", "marital"])]
 RATIOS = [("education", "income"), ("age", "sex"), ("race", "income"), ("marital", "sex")]
+BLOCK_RATES = [("age", ["zone"]), ("hispanic", ["zone"])]
+BLOCK_RATIOS = [("zone", "age"), ("zone", "hispanic"), ("race", "age"), ("hispanic", "age")]
+# Share of the state's people among those by which the people of a zone are drawn
+SHARE_OF_STATE = 0.1
 # Records of an area, and the standard deviation of log weights of the states of each variable in it
 RECORDS = (300, 1500)
 SPREAD = 0.5
@@ -79,8 +89,9 @@ CHANGES = {
     2: [-2, -1, -1, 0, 0, 1, 1, 2],
     3: [-2, -1, -1, 0, 0, 1, 1, 2],
 }
-# Largest count that is suppressed
+# Largest count that is suppressed, and rounds of protection
 PRIMARY = 4
+ROUNDS = 3
 
 
 def adult(path: Path) -> pd.DataFrame:
@@ -111,21 +122,45 @@ def block_groups(path: Path) -> list[pd.DataFrame]:
     return found
 
 
-class Area(NamedTuple):
-    """An area.
+class Design(NamedTuple):
+    """What is published of each area, and what is asked.
 
     Parameters
     ----------
     states, tables
         States of the variables; variables of each published table.
+    rates, ratios
+        Variables of rates with those that are given; pairs of variables with odds ratios.
+    protects_all
+        True if a hidden cell is protected in all directions of a table, False if in the last one alone.
+    """
+
+    states: dict[Any, list[Any]]
+    tables: list[tuple[str, ...]]
+    rates: list[tuple[str, list[str]]]
+    ratios: list[tuple[str, str]]
+    protects_all: bool
+
+
+ADULT = Design(STATES, TABLES, RATES, RATIOS, protects_all=False)
+BLOCKS = Design(BLOCK_STATES, BLOCK_TABLES, BLOCK_RATES, BLOCK_RATIOS, protects_all=True)
+DRAWN = BLOCKS._replace(protects_all=False)
+
+
+class Area(NamedTuple):
+    """An area.
+
+    Parameters
+    ----------
+    design
+        What is published and asked.
     people
         Records of the area, one row a person and one column of codes a variable.
     weighed
         Records of the population with their shares in the column `share`; None if there is no population.
     """
 
-    states: dict[Any, list[Any]]
-    tables: list[tuple[str, ...]]
+    design: Design
     people: pd.DataFrame
     weighed: pd.DataFrame | None = None
 
@@ -141,7 +176,7 @@ class Area(NamedTuple):
     def _summed(
         self, records: pd.DataFrame, scope: tuple[str, ...], weights: np.ndarray
     ) -> np.ndarray:
-        shape = [len(self.states[name]) for name in scope]
+        shape = [len(self.design.states[name]) for name in scope]
         cells = np.ravel_multi_index([records[name].to_numpy() for name in scope], shape)
         return np.bincount(cells, weights, int(np.prod(shape))).reshape(shape)
 
@@ -151,17 +186,36 @@ def adult_area(records: pd.DataFrame, rng: np.random.Generator) -> Area:
     logs = sum(rng.normal(0, SPREAD, len(own))[records[name]] for name, own in STATES.items())
     shares = np.exp(logs) / np.exp(logs).sum()
     people = records.iloc[rng.choice(len(records), rng.integers(*RECORDS), p=shares)]
-    return Area(STATES, TABLES, people, records.assign(share=shares))
+    return Area(ADULT, people, records.assign(share=shares))
 
 
-def hidden_cells(counts: np.ndarray) -> np.ndarray:
-    """Return the cells of 1 to 4, and the smallest other ones of each line of the last axis with one hidden cell."""
+def drawn_area(people: pd.DataFrame, state: pd.DataFrame, rng: np.random.Generator) -> Area:
+    """Return an area with as many people, drawn by the shares of its zones mixed with those of the state."""
+    own = people.value_counts(normalize=True).rename("share").reset_index()
+    zones = people["zone"].value_counts(normalize=True).rename("share").reset_index()
+    others = state.value_counts(normalize=True).rename("of_state").reset_index()
+    mixed = zones.merge(others, how="cross")
+    mixed["share"] *= SHARE_OF_STATE * mixed.pop("of_state")
+    own["share"] *= 1 - SHARE_OF_STATE
+    weighed = pd.concat([own, mixed], ignore_index=True)
+    chosen = rng.choice(len(weighed), len(people), p=weighed["share"].to_numpy())
+    return Area(DRAWN, weighed.iloc[chosen], weighed)
+
+
+def hidden_cells(counts: np.ndarray, directions: Sequence[int]) -> np.ndarray:
+    """Return the cells of 1 to 4, and the smallest others until no line has one hidden cell alone.
+
+    Lines run in some directions of the table. Lines of one direction are protected after those of another one, in
+    three rounds.
+    """
     hidden = (counts >= 1) & (counts <= PRIMARY)
-    for line, numbers in zip(
-        hidden.reshape(-1, counts.shape[-1]), counts.reshape(-1, counts.shape[-1]), strict=True
-    ):
-        if line.sum() == 1:
-            line[np.argmin(np.where(line, np.inf, numbers))] = True
+    for axis in [*directions] * ROUNDS:
+        lines = np.moveaxis(hidden, axis, -1)
+        own = np.moveaxis(counts, axis, -1)
+        for place in np.ndindex(lines.shape[:-1]):
+            if lines[place].sum() == 1:
+                others = np.where(lines[place], np.inf, own[place])
+                lines[(*place, int(np.argmin(others)))] = True
     return hidden
 
 
@@ -169,15 +223,18 @@ def written(folder: Path, area: Area, rule: Likelihood, rng: np.random.Generator
     """Write the tables of an area, and return the share of suppressed cells."""
     hidden = 0
     cells = 0
-    for scope in area.tables:
+    for scope in area.design.tables:
         own = area.counts(scope)
         shown = [str(number) for number in rule.draw_given(own, rng).ravel()]
         if isinstance(rule, Suppressed):
-            for cell in np.flatnonzero(hidden_cells(own)):
+            directions = range(own.ndim) if area.design.protects_all else [own.ndim - 1]
+            for cell in np.flatnonzero(hidden_cells(own, directions)):
                 shown[cell] = "s" if 1 <= own.ravel()[cell] <= PRIMARY else "x"
         hidden += sum(text in "sx" for text in shown)
         cells += own.size
-        index = pd.MultiIndex.from_product([area.states[name] for name in scope], names=scope)
+        index = pd.MultiIndex.from_product(
+            [area.design.states[name] for name in scope], names=scope
+        )
         frame = pd.DataFrame({"Count": shown}, index=index)
         frame.to_csv(folder / f"{'-'.join(scope)}.csv")
     return hidden / cells
@@ -202,7 +259,7 @@ def held(frame: pd.DataFrame, truth: np.ndarray) -> np.ndarray:
 def held_counts(solution: Any, area: Area) -> list[np.ndarray]:
     """Return masks of the counts that their intervals hold, one for each table."""
     found = []
-    for scope in area.tables:
+    for scope in area.design.tables:
         frame = solution.interval(list(scope), of="records")
         frame = frame.assign(lower=np.floor(frame.lower), upper=np.ceil(frame.upper))
         found.append(held(frame, area.counts(scope).ravel()))
@@ -210,19 +267,22 @@ def held_counts(solution: Any, area: Area) -> list[np.ndarray]:
 
 
 def held_rates(solution: Any, area: Area) -> list[np.ndarray]:
-    """Return masks of the rates that their intervals hold."""
+    """Return masks of the rates that their intervals hold; groups without people have none."""
     found = []
-    for name, given in RATES:
+    for name, given in area.design.rates:
         joint = area.probabilities((*given, name))
-        truth = joint / joint.sum(axis=-1, keepdims=True)
-        found.append(held(solution.interval([name], given=given), truth.ravel()))
+        sizes = joint.sum(axis=-1, keepdims=True)
+        truth = joint / np.where(sizes > 0, sizes, 1.0)
+        has_people = np.broadcast_to(sizes > 0, joint.shape).ravel()
+        own = held(solution.interval([name], given=given), truth.ravel())
+        found.append(own[has_people])
     return found
 
 
 def held_ratios(solution: Any, area: Area) -> list[np.ndarray]:
     """Return masks of the odds ratios of cells with records that their intervals hold."""
     found = []
-    for a, b in RATIOS:
+    for a, b in area.design.ratios:
         p = area.probabilities((a, b))
         n = area.counts((a, b))
         truth = p[:-1, :-1] * p[1:, 1:] / (p[:-1, 1:] * p[1:, :-1])
@@ -246,7 +306,7 @@ def figures(area: Area, rule: Likelihood, rng: np.random.Generator) -> Figures:
     """Return the figures of one area."""
     withheld = {"s": (1, PRIMARY), "x": None}
     with tempfile.TemporaryDirectory() as place, warnings.catch_warnings(action="ignore"):
-        network = bpm.declare(area.states, area.tables)
+        network = bpm.declare(area.design.states, area.design.tables)
         suppressed = written(Path(place), area, rule, rng)
         begin = time.process_time()
         with contextlib.redirect_stdout(io.StringIO()):
@@ -285,12 +345,15 @@ def rows(data: Path, areas: int) -> Iterator[list[object]]:
             found.append(figures(adult_area(records, rng), rule, rng))
         yield row("Adult", name, found)
     groups = block_groups(data / "pl94_ri" / "blocks.csv")
-    for name, rule in rules().items():
-        found = []
-        for area, people in enumerate(groups):
-            rng = np.random.default_rng(FIRST_SEED + area)
-            found.append(figures(Area(BLOCK_STATES, BLOCK_TABLES, people), rule, rng))
-        yield row("Rhode Island", name, found)
+    state = pd.concat([people.drop(columns="zone") for people in groups])
+    for data_name, is_drawn in (("Rhode Island", False), ("Rhode Island, drawn", True)):
+        for name, rule in rules().items():
+            found = []
+            for number, people in enumerate(groups):
+                rng = np.random.default_rng(FIRST_SEED + number)
+                area = drawn_area(people, state, rng) if is_drawn else Area(BLOCKS, people)
+                found.append(figures(area, rule, rng))
+            yield row(data_name, name, found)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ Tables are multinomial, with shares from a flat Dirichlet distribution. `NoiseAw
 
 Columns: setting; what the rows are; number of rows; share of 90 % intervals that hold the truth; share of the rows
 that are `doubtful`; coverage of these, and of the others. Odds ratios of cells without a record are left out. Seeds
-are 82000, 82001, ... of each setting.
+are 97000, 97001, ... of each setting.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import analysis
 from bayesprivmrf.noise import Coarsened, NoNoise, RandomRounding, Suppressed
 
-FIRST_SEED = 82_000
+FIRST_SEED = 97_000
 # Mean count of a cell in tables with suppression, and of the first table of two
 MEAN_SUPPRESSED = 30
 MEAN_OF_TWO = 100

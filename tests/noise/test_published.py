@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import numpy as np
 import pandas as pd
@@ -693,18 +692,6 @@ def test_the_error_of_many_means_and_a_large_base_is_found_in_blocks():
     found = Rounded(100_000).error_variance(means)
     # a wide Poisson distribution has every remainder alike
     np.testing.assert_allclose(found[1:], (100_000**2 - 1) / 12, rtol=1e-3)
-
-
-def test_every_rule_is_fitted_by_every_estimator_that_needs_no_moves():
-    network = bpm.declare(states={"a": [0, 1, 2]}, cliques=[("a",)])
-    counts = np.array([14, 3, 61])
-    estimators = (bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP())
-    for rule, estimator in itertools.product(RULES.values(), estimators):
-        published = rule.draw_given(counts, np.random.default_rng(0))
-        release = bpm.NoisyStatistics.from_tables(network, {("a",): published}, noise=rule)
-        shares = np.ravel(estimator.fit(release).marginal(["a"]))
-        assert shares.argmax() == 2
-        assert shares.sum() == pytest.approx(1)
 
 
 def test_right_tables_with_small_counts_do_not_contradict_each_other():

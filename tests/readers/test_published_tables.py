@@ -94,6 +94,7 @@ LAYOUTS = {
     .replace("<30", "< 30")
     .replace("Female", " female ")
     .replace("Total,51", "TOTAL:,51"),
+    "marks of footnotes": WIDE.replace("Female", "Female [note 1]").replace("<30", "<30²"),
     "states below a name": WIDE.replace("Age,", ",Sex,,\nAge,", 1),
     "units below the labels": WIDE.replace("Total\n", "Total\n,Number,Number,Number\n", 1),
     "one count a line": """\
@@ -637,6 +638,8 @@ def test_a_unit_that_is_no_count_is_refused(path, unit, entry):
         ("Deaths per 100,000 people", False),
         ("Number and percentage of people", True),
         ("Percentages may not add up", True),
+        ("People by age (thousands)", False),
+        ("Rounded to the nearest thousand", True),
         ("People by age, 2018", True),
     ],
 )
@@ -701,6 +704,32 @@ BAD = {
         Rounded(3),
         "column 4 .* percentages",
     ),
+    "percentages in the second half": (
+        "age,Female,Male,Female,Male\n,Number,Number,Row %,Row %\n<30,12,9,57,43\n",
+        Rounded(3),
+        "column 4 .* percentages",
+    ),
+    "percentages in a section": (
+        WIDE.replace("<30", "Per cent,,,\n<30"),
+        Rounded(3),
+        "percentages.* by a note in line 2",
+    ),
+    "percentages that add up": (
+        "age,Female,Male,Total\n<30,60,40,100\n30-60,55,45,100\n>60,50,50,100\n",
+        Rounded(5),
+        "totals of 100 each",
+    ),
+    "thousands below the labels": (
+        WIDE.replace("<30", ",'000,'000,'000\n<30"),
+        Rounded(3),
+        "column 2 .* thousands",
+    ),
+    "thousands in a name": (
+        "age,Persons (thousands)\n<30,30\n30-60,60\n>60,9\n",
+        Rounded(3),
+        "or thousands",
+    ),
+    "thousands in a note": (f"{WIDE}Note: Numbers in thousands.\n", Rounded(3), "in line 6"),
     "labels with marks": (WIDE.replace("Female", "Female (1)"), Rounded(3), "."),
     "unlabeled column": (WIDE.replace(",Total\n", ",\n", 1), Rounded(3), "state or a total"),
     "unknown column": (
@@ -769,3 +798,13 @@ def test_every_estimator_fits_a_folder(tmp_path):
     found = read_folder(NETWORK, tmp_path, noise=RandomRounding(3), withheld={"s": (1, 5)})
     for estimator in (bpm.NoiseAwareMAP(), bpm.CGM(), bpm.NaiveMLE()):
         assert estimator.fit(found).status in ("converged", "stopped early", "approximate")
+
+
+def test_marks_among_exact_counts_are_suppression_that_every_estimator_reads(tmp_path):
+    saved(tmp_path, table="Age,Female,Male\n<30,12,9\n30-60,30,21\n>60,6,s\n")
+    settings = {"noise": NoNoise(), "withheld": {"s": (1, 5)}, "total": sum(CELLS)}
+    found = read_folder(NETWORK, tmp_path, **settings)
+    assert Suppressed(1, 6) in {one.noise for one in found.measurements}
+    frame = bpm.NoiseAwareMAP().fit(found).interval(["age", "sex"], of="records")
+    # the public number of records tells the hidden count
+    assert frame.estimate.to_numpy() == pytest.approx(CELLS)
