@@ -212,18 +212,18 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
 
 def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     engine = formulation(CYCLE, total_range=(50.0, 5000.0))
-    drawn = engine.prior_draws(3000, np.random.default_rng(2))
+    drawn = engine.prior_draws(1500, np.random.default_rng(2))
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
-    np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.1)
+    np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.14)
     np.testing.assert_allclose(
-        np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.07
+        np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.1
     )
     share = np.log(drawn.total[0] / 50) / math.log(100)
-    assert abs(share.mean() - 0.5) < 0.05
-    assert abs(share.std() - math.sqrt(1 / 12)) < 0.025
+    assert abs(share.mean() - 0.5) < 0.07
+    assert abs(share.std() - math.sqrt(1 / 12)) < 0.035
     standard = drawn.effects[0] / drawn.scales[0][:, prior.levels]
-    assert abs(standard.std() - 1) < 0.025
+    assert abs(standard.std() - 1) < 0.035
     tables = np.add.reduceat(drawn.counts[0], CYCLE.offsets[:-1], axis=1)
     assert (tables == drawn.total[0][:, np.newaxis]).all()
 
