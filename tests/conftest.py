@@ -8,6 +8,8 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "Agg")
 # before NumPy loads: the workers of a run share the cores, and BLAS threads beyond them wait by spinning
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# before PyTensor loads: what tests evaluate a few times is not worth a compiler of C
+os.environ.setdefault("PYTENSOR_FLAGS", "cxx=")
 
 
 def pytest_configure(config):

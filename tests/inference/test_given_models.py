@@ -639,11 +639,12 @@ def test_pymc_model_of_a_smaller_model_has_the_density_of_tables_and_effects():
     how = {"rng": 3, "draws": 20, "tune": 20, "chains": 2, **SHORT}
     posterior = quiet(bpm.LatentCounts(scale=tau), release, model=[("a",), ("b",)], **how)
     model = posterior.pymc_model
-    density = model.compile_logp(jacobian=False)
+    density = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     outputs = [model["counts"], model["coordinates"], model["counts[a]"]]
     numbers = model.compile_fn(
         model.replace_rvs_by_values(outputs),
         inputs=model.value_vars,
+        mode="FAST_COMPILE",
         on_unused_input="ignore",
     )
     rng = np.random.default_rng(1)
