@@ -59,7 +59,8 @@ FOREIGN = [
     "k0",
     "status_",
 ]
-NAMES = [*COLUMNS, *READ, *AXES, *PARTS, *FOREIGN, 0, 1, 7, -3, 2.5, ("a", 1)]
+OTHER = [0, 1, 7, -3, 2.5, ("a", 1)]
+NAMES = [*COLUMNS, *READ, *AXES, *PARTS, *FOREIGN, *OTHER]
 MODEL = bpm.model.ModelSpecification.from_pgmpy(
     bpm.declare(
         {**{name: ["x", "y"] for name in NAMES}, "b": ["u", "v"], "s": NAMES},
@@ -138,11 +139,12 @@ def require_both(frame, name):
     assert first == name if name not in CONTRACT else first.rstrip("_") == name
     assert flat[first].tolist() == ["x", "x", "y", "y"]
     assert flat["status"].isin(["ok", "model", "prior", "doubtful", "not trusted"]).all()
-    assert list(read_back(frame).columns) == list(map(str, flat.columns))
-    assert read_back(frame)["estimate"].tolist() == pytest.approx(frame["estimate"].tolist())
+    written = read_back(frame)
+    assert list(written.columns) == list(map(str, flat.columns))
+    assert written["estimate"].tolist() == pytest.approx(frame["estimate"].tolist())
 
 
-@pytest.mark.parametrize("name", NAMES, **ids)
+@pytest.mark.parametrize("name", [*COLUMNS, "cell", *PARTS, *FOREIGN, *OTHER], **ids)
 def test_interval_frames_keep_a_variable_beside_their_columns(solution, name):
     require_both(solution.interval([name, "b"]), name)
     alone = solution.interval(name)
@@ -218,7 +220,9 @@ def test_files_of_the_command_line_have_distinct_names_of_columns(tmp_path, caps
     assert [variable["name"] for variable in network["variables"]][:2] == ["estimate", "lower"]
 
 
-@pytest.mark.parametrize("name", NAMES, **ids)
+@pytest.mark.parametrize(
+    "name", [*COLUMNS, *READ, "cell", "table", *PARTS, *FOREIGN, *OTHER], **ids
+)
 def test_readers_keep_a_variable_beside_the_columns_of_noise(tmp_path, name):
     network = bpm.declare({name: ["x", "y"], "b": ["u", "v"]}, [(name, "b")])
     column = f"{name}_" if name in READ else str(name)

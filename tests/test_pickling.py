@@ -116,9 +116,9 @@ from bayesprivmrf import inference
 
 
 def answer(states):
-    network = bpm.declare({"a": states})
+    domain = bpm.Domain.from_states({"a": states})
     status = inference.Status.CONVERGED
-    return len(network.states["a"]), str(status)
+    return len(domain.states_of("a")), str(status)
 
 
 if __name__ == "__main__":

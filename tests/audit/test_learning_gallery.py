@@ -373,6 +373,7 @@ def accounted(delta: float, trials: int) -> float:
         (Schedule(sampling_rate=RATE, steps=trials * ASCENT),),
         CalibratedNoise(steps=(MULTIPLIER,), count=1e6),
         delta,
+        interval=1e-3,  # rounded up, which shows in the fifth digit
     )
 
 

@@ -1,5 +1,7 @@
 """Answers without noise: every estimator gives them back, and those that contradict each other are refused."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
@@ -31,6 +33,10 @@ def release(model, counts, exact, noisy, law, seed=1, total=None):
     return NoisyStatistics.from_measurements(model, given, total=total)
 
 
+KINDS = ["table", "nested", "weighted", "parities", "pooled"]
+ESTIMATORS = {"naive": NaiveMLE(), "cgm": CGM(), "map": NoiseAwareMAP()}
+
+
 def invariants(model, kind):
     """Exact queries that tell something beside the total."""
     first = model.domain.variables[0]
@@ -45,11 +51,15 @@ def invariants(model, kind):
 
 
 @pytest.mark.parametrize(
-    "estimator", [NaiveMLE(), CGM(), NoiseAwareMAP()], ids=["naive", "cgm", "map"]
+    ("name", "kind", "estimator"),
+    [
+        pytest.param(name, kind, ESTIMATORS[estimator], id=f"{name}-{kind}-{estimator}")
+        for (i, name), (j, kind) in product(enumerate(MODELS), enumerate(KINDS))
+        for estimator in [list(ESTIMATORS)[(i + j) % len(ESTIMATORS)]]
+    ],
 )
-@pytest.mark.parametrize("kind", ["table", "nested", "weighted", "parities", "pooled"])
-@pytest.mark.parametrize("name", MODELS)
 def test_an_estimate_gives_answers_without_noise_back(name, kind, estimator):
+    """Each model with each kind of query, and each estimator with each model and with each kind."""
     model = MODELS[name]
     first, last = model.domain.variables[0], model.domain.variables[-1]
     if kind == "pooled" and model.domain.states_of(first) != model.domain.states_of(last):

@@ -198,7 +198,7 @@ def test_mode_and_posterior_agree_on_population_and_records():
     release, table = saturated(states, joint_of(states, cliques, rng), 2000, 3.0, rng)
     mode = quiet(bpm.NoiseAwareMAP(), release, model=cliques)
     posterior = quiet(
-        bpm.LatentCounts(), release, model=cliques, rng=1, draws=250, chains=2, **SHORT
+        bpm.LatentCounts(), release, model=cliques, rng=1, draws=250, tune=150, chains=2, **SHORT
     )
     for asked in ("a", ["a", "c"], ["a", "b", "c"]):
         for of in ("population", "records"):
@@ -437,7 +437,7 @@ def test_files_store_the_model(given, tmp_path):
         release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
     else:
         release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
-    how = {"rng": 1, "draws": 50, "chains": 2, **SHORT}
+    how = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, **SHORT}
     posterior = quiet(bpm.LatentCounts(), release, model=given, **how)
     posterior.save(tmp_path / "p.nc")
     again = bpm.load_posterior(tmp_path / "p.nc")
@@ -636,14 +636,15 @@ def test_pymc_model_of_a_smaller_model_has_the_density_of_tables_and_effects():
         noise=noise.Gaussian(scale),
         total=size,
     )
-    how = {"rng": 3, "draws": 20, "chains": 2, "progress_bar": False}
+    how = {"rng": 3, "draws": 20, "tune": 20, "chains": 2, **SHORT}
     posterior = quiet(bpm.LatentCounts(scale=tau), release, model=[("a",), ("b",)], **how)
     model = posterior.pymc_model
-    density = model.compile_logp(jacobian=False)
+    density = model.compile_logp(jacobian=False, mode="FAST_COMPILE")
     outputs = [model["counts"], model["coordinates"], model["counts[a]"]]
     numbers = model.compile_fn(
         model.replace_rvs_by_values(outputs),
         inputs=model.value_vars,
+        mode="FAST_COMPILE",
         on_unused_input="ignore",
     )
     rng = np.random.default_rng(1)

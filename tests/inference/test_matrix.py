@@ -20,6 +20,15 @@ QUERIES = {
     "parities": q.parities(2),
     "pooled": q.pooled([("a", "b"), ("b", "c")]),
 }
+# queries are summed before the law is asked: another smooth law is for one of them
+QUERIES_AND_LAWS = pytest.mark.parametrize(
+    ("kind", "law"),
+    [
+        *((kind, law) for kind in QUERIES for law in (Laplace(4.0), NoNoise())),
+        ("weighted", Gaussian(4.0)),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
 ESTIMATORS = {
     "NaiveMLE()": NaiveMLE(),
     "CGM()": CGM(),
@@ -51,8 +60,7 @@ def test_the_matrix_holds_every_estimator():
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.SamplingWarning"
 )  # ten draws are not mixed
-@pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
-@pytest.mark.parametrize("kind", QUERIES)
+@QUERIES_AND_LAWS
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_an_estimator_fits_or_refuses(name, kind, law):
     rng = np.random.default_rng(5)
@@ -85,8 +93,7 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.ConsistencyWarning"
 )  # the records follow no such chain
-@pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
-@pytest.mark.parametrize("kind", QUERIES)
+@QUERIES_AND_LAWS
 def test_the_posterior_of_shared_transitions_fits_or_refuses(kind, law):
     chain = ModelSpecification(
         domain=CHAIN.domain, cliques=CHAIN.cliques, ties=(CHAIN.cliques,), shares_transitions=True

@@ -153,19 +153,20 @@ def test_an_undeclared_value_is_in_no_part_of_its_error_but_in_the_frames():
     )
 
 
-def with_missing(kind, variable):
-    """Frame of records in which one value of one column is missing, in the frame's own way."""
+def with_missing(kind, *rows):
+    """Frame of records in which values are missing, in the frame's own way; each by its variable and row."""
     columns = records(300)
     frame = FRAMES[kind](columns)
     if kind.startswith("pandas"):
-        return frame.assign(**{variable: frame[variable].where(np.arange(300) != 137)})
+        return frame.assign(**{v: frame[v].where(np.arange(300) != row) for v, row in rows})
     if kind.startswith("polars"):
-        none = pl.when(pl.int_range(pl.len()) != 137).then(pl.col(variable)).alias(variable)
-        return frame.with_columns(none)
+        return frame.with_columns(
+            pl.when(pl.int_range(pl.len()) != row).then(pl.col(v)).alias(v) for v, row in rows
+        )
     table = pa.Table.from_pandas(typed(columns))
-    mask = pa.array(np.arange(300) == 137)
-    column = pa.compute.if_else(mask, None, table[variable])
-    table = table.set_column(table.schema.get_field_index(variable), variable, column)
+    for v, row in rows:
+        column = pa.compute.if_else(pa.array(np.arange(300) == row), None, table[v])
+        table = table.set_column(table.schema.get_field_index(v), v, column)
     return duckdb.from_arrow(table) if kind == "duckdb" else table
 
 
@@ -175,19 +176,20 @@ def test_a_missing_value_is_an_error_that_names_the_column(kind, variable):
     with pytest.raises(
         UndeclaredStateError, match=f"column '{variable}' must hold no missing value"
     ) as caught:
-        count_tables(MODEL, with_missing(kind, variable))
+        count_tables(MODEL, with_missing(kind, (variable, 137)))
     assert "`missing=`" in str(caught.value)
     assert "137" not in str(caught.value)
 
 
 @frames
-@pytest.mark.parametrize("variable", list(STATES))
-def test_a_missing_value_goes_to_the_state_that_takes_it(kind, variable):
+def test_a_missing_value_goes_to_the_state_that_takes_it(kind):
+    """One value of each variable, each in a row of its own."""
     columns = records(300)
-    columns[variable][137] = STATES[variable][-1]
-    counts = count_tables(
-        MODEL, with_missing(kind, variable), missing={variable: len(STATES[variable]) - 1}
-    )
+    rows = [(variable, 137 + place) for place, variable in enumerate(STATES)]
+    for variable, row in rows:
+        columns[variable][row] = STATES[variable][-1]
+    last = {variable: len(labels) - 1 for variable, labels in STATES.items()}
+    counts = count_tables(MODEL, with_missing(kind, *rows), missing=last)
     np.testing.assert_array_equal(counts.flat, by_hand(MODEL, columns))
 
 

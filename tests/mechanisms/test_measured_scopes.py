@@ -238,13 +238,13 @@ def test_other_queries_add_no_rows_to_parities():
 
 
 # draws that are not extended until they are enough
-SHORT = {"draws": 200, "chains": 2, "time_limit": 1e-9, "progress_bar": False}
+SHORT = {"draws": 200, "tune": 150, "chains": 2, "time_limit": 1e-9, "progress_bar": False}
 ESTIMATORS = {
     "NoiseAwareMAP": lambda *given, **more: bpm.NoiseAwareMAP().fit(*given, **more),
     "NaiveMLE": lambda *given, **more: bpm.NaiveMLE().fit(*given, **more),
     "CGM": lambda *given, **more: bpm.CGM().fit(*given, **more),
     "LatentCounts": lambda *given, **more: bpm.LatentCounts().fit(
-        *given, rng=1, draws=60, tune=60, chains=2, progress_bar=False, **more
+        *given, rng=1, draws=20, tune=20, chains=2, progress_bar=False, **more
     ),
 }
 

@@ -33,7 +33,8 @@ from bayesprivmrf.network import IsingNetwork
 def made():
     # modules, and files of compiled code if the cache is new
     folder = os.environ.get("NUMBA_CACHE_DIR", "")
-    return set(sys.modules) | {path.name for path in Path(folder).rglob("*.nb?") if folder}
+    files = Path(folder).rglob("*.nb?") if folder else ()
+    return set(sys.modules) | {path.name for path in files}
 
 class Account:
     def spend(self, guarantee, provenance):

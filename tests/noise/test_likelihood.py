@@ -382,7 +382,7 @@ def test_intervals_of_records_hold_them_at_their_level():
     for seed in range(12):
         counts = records(rng, 300)
         posterior = bpm.LatentCounts().fit(
-            release_of(counts, rng), rng=seed, draws=250, tune=150, chains=2, time_limit=1e-9
+            release_of(counts, rng), rng=seed, draws=150, tune=100, chains=2, time_limit=1e-9
         )
         frame = posterior.interval(["a", "b"], of="records")
         truth = counts.sum(axis=2).ravel()
@@ -573,7 +573,7 @@ def test_normal_effects_have_the_posterior_of_the_sum_over_all_tables():
     drawn = formulation.sample(draws=3000, tune=200, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     # draws of the prior, of its potentials: the model's own
-    prior = formulation.prior_draws(10_000, np.random.default_rng(1))
+    prior = formulation.prior_draws(2_500, np.random.default_rng(1))
     chance = prior.marginals.reshape(-1, 2)[:, 0]
     counts = np.arange(12)
     given = [stats.binom.pmf(n, 11, chance).mean() for n in counts]

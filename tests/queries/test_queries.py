@@ -157,19 +157,28 @@ def test_the_maxima_query_by_query_are_only_a_bound():
     assert (together.value, q.sensitivity(first, CYCLE, norm=1).value) == (5, 5)
 
 
+LIMITS = [(1, 1), (20, 20), (2**20, 1)]
+
+
 @functools.cache
 def largest_move(name, adjacency, norm):
     network, stack = STACKS[name]
     return brute(stack, network, adjacency, norm, [1] * len(stack))
 
 
-@pytest.mark.parametrize("adjacency", list(Adjacency))
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("limits", [(1, 1), (20, 20), (2**20, 1)])
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize(
+    ("name", "limits", "norm", "adjacency"),
+    [
+        pytest.param(name, limits, norm, adjacency, id=f"{name}-{limits}-{norm}-{adjacency.value}")
+        for (i, name), (j, limits) in itertools.product(enumerate(STACKS), enumerate(LIMITS))
+        for k, adjacency in enumerate(Adjacency)
+        for norm in [1 + (i + j + k) % 2]
+    ],
+)
 def test_where_tables_are_too_large_the_bound_is_never_below_and_labelled(
     name, limits, norm, adjacency, monkeypatch
 ):
+    """Each stack under all limits, norms and relations, two of the three in all pairs."""
     network, stack = STACKS[name]
     monkeypatch.setitem(q.sensitivity.__globals__, "LARGEST_PAIRS", limits[0])
     monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", limits[1])

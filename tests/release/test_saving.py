@@ -37,7 +37,7 @@ def first(path):
 
 
 SAVER = """
-import glob, sys, time
+import glob, os, sys, time
 sys.path.insert(0, {folder!r})
 from release.test_saving import release
 from bayesprivmrf.errors import ReleaseFileError
@@ -45,10 +45,13 @@ number = int(sys.argv[1])
 mine = release(number)
 open(f"ready-{{number}}", "x").close()
 while len(glob.glob("ready-*")) < {savers}:
-    pass
-start = time.time() + 0.05
+    time.sleep(0.005)
+# the same for all of them: the last one was ready then
+start = max(os.path.getmtime(path) for path in glob.glob("ready-*")) + 0.1
 for turn in range({turns}):
-    while time.time() < start + 0.02 * turn:
+    begin = start + 0.02 * turn
+    time.sleep(max(0.0, begin - 0.003 - time.time()))
+    while time.time() < begin:  # all of them at the same moment, which a sleep would miss
         pass
     try:
         mine.save(f"turn-{{turn}}")

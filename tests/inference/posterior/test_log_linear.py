@@ -117,11 +117,11 @@ def test_tables_of_records_have_their_mean_and_variance():
     rng, model = np.random.default_rng(0), MODELS["three-way"]
     potentials = rng.normal(size=model.size)
     drawn = np.array(
-        [draw_tables(model.cardinalities, model.scopes, potentials, 50, rng) for _ in range(4000)]
+        [draw_tables(model.cardinalities, model.scopes, potentials, 50, rng) for _ in range(2000)]
     )
     mu = tables_of(model, probabilities(model, potentials))
-    np.testing.assert_allclose(drawn.mean(0), 50 * mu, atol=5 * np.sqrt(50 * 0.25 / 4000))
-    np.testing.assert_allclose(drawn.var(0), 50 * mu * (1 - mu), rtol=0.15, atol=0.05)
+    np.testing.assert_allclose(drawn.mean(0), 50 * mu, atol=5 * np.sqrt(50 * 0.25 / 2000))
+    np.testing.assert_allclose(drawn.var(0), 50 * mu * (1 - mu), rtol=0.21, atol=0.07)
     for table in model.tables(drawn.T[:, 0]).flat.reshape(1, -1):
         assert table.sum() == 50 * len(model.cliques)
 
@@ -212,18 +212,18 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
 
 def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     engine = formulation(CYCLE, total_range=(50.0, 5000.0))
-    drawn = engine.prior_draws(3000, np.random.default_rng(2))
+    drawn = engine.prior_draws(1500, np.random.default_rng(2))
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
-    np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.1)
+    np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.14)
     np.testing.assert_allclose(
-        np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.07
+        np.cov(log_scales.T), engine.latent.effects_prior.scale_covariance, atol=0.1
     )
     share = np.log(drawn.total[0] / 50) / math.log(100)
-    assert abs(share.mean() - 0.5) < 0.05
-    assert abs(share.std() - math.sqrt(1 / 12)) < 0.025
+    assert abs(share.mean() - 0.5) < 0.07
+    assert abs(share.std() - math.sqrt(1 / 12)) < 0.035
     standard = drawn.effects[0] / drawn.scales[0][:, prior.levels]
-    assert abs(standard.std() - 1) < 0.025
+    assert abs(standard.std() - 1) < 0.035
     tables = np.add.reduceat(drawn.counts[0], CYCLE.offsets[:-1], axis=1)
     assert (tables == drawn.total[0][:, np.newaxis]).all()
 
