@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import shlex
+import subprocess
 import sys
 import tomllib
 import types
@@ -553,3 +554,19 @@ def test_the_page_of_a_class_shows_an_example():
         if isinstance(held, type) and "\nExamples\n----" not in (inspect.getdoc(held) or "")
     }
     assert lacking <= WITHOUT_EXAMPLE
+
+
+def test_what_examples_take_from_the_package_is_there_after_an_import_of_it_alone():
+    """A room that another import has opened is an attribute too, so that an example runs here and not elsewhere."""
+    texts = [*GUIDES, *(ROOT / "bayesprivmrf").rglob("*.py"), *(ROOT / "notebooks").glob("*.ipynb")]
+    taken = {
+        name for path in texts for name in re.findall(r"\bbpm\.([A-Za-z]\w*)", path.read_text())
+    }
+    assert len(taken) > 20
+    script = (
+        f"import bayesprivmrf as bpm; print([n for n in {sorted(taken)} if not hasattr(bpm, n)])"
+    )
+    lacking = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert lacking.stdout.strip() == "[]"

@@ -13,6 +13,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import cli, errors, sequences
 from bayesprivmrf import queries as q
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure, reference
+from bayesprivmrf.noise import Laplace
 
 A, B, C = "a\x1b[2J", "b\nstatus: converged", "\u202ec\x9b1m"
 STATES = {
@@ -91,7 +92,7 @@ def test_cards_tables_and_frames_of_fits(folder):
 
 def plain_release():
     network = bpm.declare({"a": ["é", "日本"]}, [("a",)])
-    return bpm.NoisyStatistics.from_tables(network, {"a": [50, 50]}, noise=bpm.noise.Laplace(2.0))
+    return bpm.NoisyStatistics.from_tables(network, {"a": [50, 50]}, noise=Laplace(2.0))
 
 
 def test_posteriors(folder, tmp_path):
@@ -199,7 +200,7 @@ def test_commands(folder, capsys, tmp_path):
 
 def test_problems_assumptions_and_notes_of_restricted_and_contradicted_fits():
     network = bpm.declare(STATES, CLIQUES, ordinal=[A, B])
-    noise, tables = bpm.noise.Laplace(1.0), {(A, B): np.full((2, 2), 50.0), (B, C): np.eye(2) * 100}
+    noise, tables = Laplace(1.0), {(A, B): np.full((2, 2), 50.0), (B, C): np.eye(2) * 100}
     release = bpm.NoisyStatistics.from_tables(network, tables, noise=noise)
     other = bpm.NoisyStatistics.from_tables(
         network, {**tables, (A, B): np.diag([190.0, 10.0])}, noise=noise

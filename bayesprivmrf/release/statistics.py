@@ -352,9 +352,10 @@ class NoisyStatistics(Released):
         Examples
         --------
         >>> import bayesprivmrf as bpm
+        >>> from bayesprivmrf.noise import DiscreteLaplace
         >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
         >>> release = bpm.NoisyStatistics.from_tables(
-        ...     network, {"ill": [81, 19]}, noise=bpm.noise.DiscreteLaplace(2.0), total=100
+        ...     network, {"ill": [81, 19]}, noise=DiscreteLaplace(2.0), total=100
         ... )  # doctest: +SKIP
         >>> release.replicate(bpm.NoiseAwareMAP().fit(release), rng=1)  # doctest: +SKIP
         """

@@ -109,8 +109,9 @@ class LatentCounts(NamedSettings):
     Examples
     --------
     >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.noise import DiscreteLaplace
     >>> network = bpm.declare(states={"smokes": ["no", "yes"]}, cliques=[("smokes",)])
-    >>> noise = bpm.noise.DiscreteLaplace(2.0)
+    >>> noise = DiscreteLaplace(2.0)
     >>> release = bpm.NoisyStatistics.from_tables(network, {"smokes": [61, 38]}, noise=noise)
     >>> posterior = bpm.LatentCounts().fit(release, rng=1, draws=200, progress_bar=False)
     >>> list(posterior.interval("smokes").columns)

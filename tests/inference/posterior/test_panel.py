@@ -10,6 +10,7 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.mechanisms import LaplaceStatistics
+from bayesprivmrf.noise import Laplace
 
 DATA = [
     folder / "shared/data/biofam/biofam_states.csv" for folder in Path(__file__).resolve().parents
@@ -69,7 +70,7 @@ def test_a_panel_whose_moves_the_noise_hides_keeps_the_people_who_move():
             + rng.laplace(0.0, scale, (states, states))
             for pair, (a, b) in zip(pairwise(waves), pairwise(at), strict=True)
         }
-        release = bpm.NoisyStatistics.from_tables(network, tables, noise=bpm.noise.Laplace(scale))
+        release = bpm.NoisyStatistics.from_tables(network, tables, noise=Laplace(scale))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of short chains
             posterior = bpm.LatentCounts().fit(
