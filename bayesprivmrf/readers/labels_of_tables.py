@@ -24,8 +24,10 @@ _DASHES = str.maketrans("–—‑−", "----")
 _AROUND = re.compile(r" ?([<>≤≥=-]) ?")
 # Rates, such as "per 1,000 people"
 _RATE = r"\bper (1[ ,]?0{2,3}([ ,]?000)?|thousand|million)\b"
-# Names of a column of percentages or rates
-_SHARE = rf".*(%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*"
+# Averages, which are no counts either
+_AVERAGE = r"\b(mean|median|average)s?\b"
+# Names of a column of percentages, rates or averages
+_SHARE = rf".*({_AVERAGE}|%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*"
 # Units of thousands, as in "(in thousands)", "Unit: thousands", "thousand persons" and "'000", and not in "rounded to
 # the nearest thousand" or "20 thousand"
 _THOUSANDS = (
@@ -34,10 +36,11 @@ _THOUSANDS = (
 )
 # Marks of footnotes at the end of a label, as in "Female [note 1]" and "Female²"
 _FOOTNOTE = re.compile(r"( ?\[(note )?\w{1,2}\]|[¹²³⁴⁵⁶⁷⁸⁹⁰]+)+$")
-# Titles of a table of percentages, rates or thousands: "Percentage of ..." and "..., per cent", and no remark on them
+# Titles of a table of percentages, rates, averages or thousands: "Percentage of ..." and "..., per cent"; remarks on
+# percentages are none
 _SHARE_TITLE = re.compile(
     rf"(table [\w.]+\W*)?(%|percent(age)?s?|per cent|proportions?|shares?|rates?)( (of|by|distribution)\b.*)?"
-    rf"|.*(%|\bper ?cent|\bpercentages?)\W*|.*({_RATE}|{_THOUSANDS}).*"
+    rf"|(table [\w.]+\W*)?{_AVERAGE}.*|.*(%|\bper ?cent|\bpercentages?)\W*|.*({_RATE}|{_THOUSANDS}).*"
 )
 # The same as the name of a column, or an entry of a column of units
 _UNIT = re.compile(rf"{_SHARE}|.*({_THOUSANDS}).*")
@@ -58,7 +61,7 @@ def plain_text(label: Any) -> str:
 
 
 def is_share_title(text: str) -> bool:
-    """Return True for a title above a table of percentages, rates, or thousands.
+    """Return True for a title above a table of percentages, rates, averages or thousands.
 
     Examples
     --------
@@ -69,7 +72,7 @@ def is_share_title(text: str) -> bool:
 
 
 def is_unit_of_shares(text: str) -> bool:
-    """Return True for a unit that is no count: percentages, rates, or thousands."""
+    """Return True for a unit that is no count: percentages, rates, averages or thousands."""
     return _UNIT.fullmatch(plain_text(text)) is not None
 
 

@@ -213,10 +213,13 @@ class _Reading:
         return found
 
     def _refuse_shares(self, number: int, above: Sequence[str]) -> None:
-        """Raise an error for a column of percentages, rates or thousands."""
-        is_share = any(is_unit_of_shares(text) and not self.labels.is_label(text) for text in above)
+        """Raise an error for a column of percentages, rates, averages or thousands."""
+        # states and variables may be called by such words
+        units = [text for text in above if not self.labels.is_label(text)]
+        units = [text for text in units if self.labels.variable(text) is None]
+        is_share = any(map(is_unit_of_shares, units))
         what = f"column {number + 1} of {self.grid.name}"
-        seen = "percentages, shares or rates, or thousands"
+        seen = "percentages, rates, averages or thousands"
         require(not is_share, what, "hold counts", seen, "remove it", error=DataError)
 
     def _long_header(self, start: int) -> _Header | None:
@@ -463,7 +466,7 @@ def _refuse_distinctions(reading: _Reading, body: _Body, aside: Sequence[int]) -
 def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
     """Raise an error if a title, a note, or a column that is set aside says that the numbers are no counts."""
     must = "hold counts"
-    seen = "percentages, rates, or thousands by its title"
+    seen = "percentages, rates, averages or thousands by its title"
     remedy = "remove the file, or the line if the numbers are counts"
     titles = [text for row in reading.rows[: body.header.start] for text in row if text]
     is_right = not any(map(is_share_title, titles))
@@ -474,7 +477,7 @@ def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
         is_below = row > max(lines, default=0)
         is_right = not any(map(is_of_thousands, texts))
         is_right = is_right and (is_below or not any(map(is_share_title, texts)))
-        seen = f"percentages, rates, or thousands by a note in {reading.where(row)}"
+        seen = f"percentages, rates, averages or thousands by a note in {reading.where(row)}"
         require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
     for number in aside:
         name = plain_text(reading.rows[body.header.end - 1][number])
@@ -482,7 +485,7 @@ def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
         is_right = name in _FLAGS or not any(map(is_unit_of_shares, entries))
         if name in _POWERS:
             is_right = entries <= {"", "0"}
-        seen = f"percentages, rates, or thousands by its column {number + 1}"
+        seen = f"percentages, rates, averages or thousands by its column {number + 1}"
         remedy = "keep the lines of counts"
         require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
 

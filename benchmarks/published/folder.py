@@ -227,7 +227,9 @@ def written(folder: Path, area: Area, rule: Likelihood, rng: np.random.Generator
         own = area.counts(scope)
         shown = [str(number) for number in rule.draw_given(own, rng).ravel()]
         if isinstance(rule, Suppressed):
-            directions = range(own.ndim) if area.design.protects_all else [own.ndim - 1]
+            directions = [*range(own.ndim)]
+            if not area.design.protects_all:
+                directions = directions[-1:]
             for cell in np.flatnonzero(hidden_cells(own, directions)):
                 shown[cell] = "s" if 1 <= own.ravel()[cell] <= PRIMARY else "x"
         hidden += sum(text in "sx" for text in shown)
@@ -351,7 +353,9 @@ def rows(data: Path, areas: int) -> Iterator[list[object]]:
             found = []
             for number, people in enumerate(groups):
                 rng = np.random.default_rng(FIRST_SEED + number)
-                area = drawn_area(people, state, rng) if is_drawn else Area(BLOCKS, people)
+                area = Area(BLOCKS, people)
+                if is_drawn:
+                    area = drawn_area(people, state, rng)
                 found.append(figures(area, rule, rng))
             yield row(data_name, name, found)
 

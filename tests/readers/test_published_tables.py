@@ -625,7 +625,9 @@ def test_names_that_differ_in_case_are_two_variables(path):
 def test_a_unit_that_is_no_count_is_refused(path, unit, entry):
     network = bpm.declare(states={"q": ["no", "yes"], "Q": ["no", "yes"]}, cliques=[("q", "Q")])
     path.write_text(ANSWERS.format(unit=unit, entry=entry))
-    with pytest.raises(DataError, match="hold counts, got percentages, rates, or thousands"):
+    with pytest.raises(
+        DataError, match="hold counts, got percentages, rates, averages or thousands"
+    ):
         read_folder(network, path.parent, noise=Rounded(5))
 
 
@@ -639,6 +641,7 @@ def test_a_unit_that_is_no_count_is_refused(path, unit, entry):
         ("Number and percentage of people", True),
         ("Percentages may not add up", True),
         ("People by age (thousands)", False),
+        ("Table 2. Median age by sex", False),
         ("Rounded to the nearest thousand", True),
         ("People by age, 2018", True),
     ],
@@ -682,7 +685,7 @@ BAD = {
     "column of percentages": (
         "age,Percent\n<30,30\n30-60,60\n>60,9\n",
         Rounded(3),
-        "percentages, shares or rates",
+        "percentages, rates",
     ),
     "two columns of numbers": (
         "age,Last year,This year\n<30,30,3\n30-60,60,6\n>60,9,9\n",
@@ -729,6 +732,7 @@ BAD = {
         Rounded(3),
         "or thousands",
     ),
+    "averages": ("age,Average income\n<30,30\n30-60,60\n>60,9\n", Rounded(3), "averages"),
     "thousands in a note": (f"{WIDE}Note: Numbers in thousands.\n", Rounded(3), "in line 6"),
     "labels with marks": (WIDE.replace("Female", "Female (1)"), Rounded(3), "."),
     "unlabeled column": (WIDE.replace(",Total\n", ",\n", 1), Rounded(3), "state or a total"),
