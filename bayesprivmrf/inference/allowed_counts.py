@@ -2,8 +2,8 @@
 
 A number that is exact, within bounds, or published under a rule bounds a sum of cells. Each cell is then at most the
 upper bound of such a sum, less the lower bounds of the sum's other cells, and at least its lower bound, less their
-upper bounds. These steps are repeated until nothing changes. The bounds are right, and may be wider than those of all
-numbers together.
+upper bounds. A public number of records is the sum of all cells of each clique. These steps are repeated until nothing
+changes. The bounds are right, and may be wider than those of all numbers together.
 """
 
 from __future__ import annotations
@@ -88,11 +88,18 @@ def allowed_cells(evidence: Evidence) -> Ends | None:
     numbers = allowed_numbers(evidence)
     is_told = evidence.possible & evidence.is_count & (numbers.high < MOST)
     rows = evidence.rows[is_told].tocoo()
-    members = Members(*(np.asarray(each, dtype=np.int64) for each in rows.coords))
-    size = evidence.specification.size
+    sums, cells = (np.asarray(each, dtype=np.int64) for each in rows.coords)
+    ends = Ends(numbers.low[is_told], numbers.high[is_told])
+    model = evidence.specification
+    if evidence.total_standard_error == 0:
+        # all cells of a clique add up to the public number of records
+        cliques = np.repeat(np.arange(len(model.scopes)), np.diff(model.offsets))
+        sums = np.concatenate([sums, ends.low.size + cliques])
+        cells = np.concatenate([cells, np.arange(model.size)])
+        totals = np.full(len(model.scopes), float(evidence.total))
+        ends = Ends(np.concatenate([ends.low, totals]), np.concatenate([ends.high, totals]))
     high = np.where(evidence.supported_cells, MOST, 0.0)
-    every = Ends(np.zeros(size), high)
-    return tightened(members, Ends(numbers.low[is_told], numbers.high[is_told]), every)
+    return tightened(Members(sums, cells), ends, Ends(np.zeros(model.size), high))
 
 
 def rules_determine(evidence: Evidence) -> bool:

@@ -135,3 +135,21 @@ def test_an_estimator_fits_within_what_a_number_allows_or_refuses(row):
             assert upper >= first
             if column == "`LatentCounts()`" or first == last:
                 assert first <= lower <= upper <= last
+
+
+def test_counts_are_no_larger_than_a_public_number_of_records_leaves_room_for():
+    """The smallest counts of all other cells and the total bound each cell; the last range alone ends at 200."""
+    ranges = noise.Coarsened([(0, 0), (1, 9), (10, 200)])
+    counts = np.array([[40, 25], [12, 1], [14, 27]])
+    total = int(counts.sum())
+    network = bpm.declare(states={"a": list("xyz"), "b": list("uv")}, cliques=[("a", "b")])
+    release = bpm.NoisyStatistics.from_tables(
+        network, {("a", "b"): ranges.publish(counts)}, noise=ranges, total=total
+    )
+    found = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+    least = np.where(counts < 10, 1, 10).ravel()
+    most = np.minimum(np.where(counts < 10, 9, 200).ravel(), total - least.sum() + least)
+    assert (least <= found["lower"]).all()
+    assert (found["lower"] < found["upper"]).all()
+    assert (found["upper"] <= most + 1e-9).all()
+    assert (found["estimate"] <= most + 1e-9).all()
