@@ -23,6 +23,9 @@ uniform or triangular density of the rule. No variance is below 1/12, also where
 the error depends on n modulo the base b alone, it has a closed form, because
 
 .. math:: P(n \equiv j \bmod b) = \frac 1 b \sum_{k=0}^{b-1} e^{-2 π i j k / b}\, \exp\{μ (e^{2 π i k / b} - 1)\} .
+
+A range, or a number whose base is wide for its counts, is compared with the nearest count that it allows instead
+(`Evidence.nearest`).
 """
 
 from __future__ import annotations
