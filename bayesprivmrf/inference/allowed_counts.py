@@ -2,8 +2,8 @@
 
 A number that is exact, within bounds, or published under a rule bounds a sum of cells. Each cell is then at most the
 upper bound of such a sum, less the lower bounds of the sum's other cells, and at least its lower bound, less their
-upper bounds. A public number of records is the sum of all cells of each clique. These steps are repeated until nothing
-changes. The bounds are right, and may be wider than those of all numbers together.
+upper bounds. A public number of records is the sum of all cells of each clique. These steps are repeated until
+nothing changes. The bounds are right, and may be wider than those of all numbers together.
 """
 
 from __future__ import annotations

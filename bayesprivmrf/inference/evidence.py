@@ -400,6 +400,34 @@ class Evidence:
             if law.is_tabled
         )
 
+    @cached_property
+    def _range_ends(self) -> tuple[FloatArray, FloatArray]:
+        """Ends of the numbers that are ranges, and the noisy counts elsewhere, records, shape (size,) each."""
+        low = self.noisy_counts.copy()
+        high = self.noisy_counts.copy()
+        for law, (a, b) in zip(self.noise, pairwise(self.offsets), strict=True):
+            own = self.is_range[a:b]
+            if own.any():
+                low[a:b][own], high[a:b][own] = law.allowed(self.published[a:b][own])
+        return low, high
+
+    @cached_property
+    def is_range(self) -> np.ndarray:
+        """Mask of the numbers that tests of fit take for ranges of counts, shape (size,)."""
+        found = np.zeros(self.offsets[-1], dtype=bool)
+        for law, (a, b) in zip(self.noise, pairwise(self.offsets), strict=True):
+            if law.is_tabled:
+                found[a:b] = law.gives_range | law.is_coarse(self.published[a:b])
+        return found
+
+    def nearest(self, means: FloatArray) -> FloatArray:
+        """Return the number that each expected one is compared with by tests of fit, records, shape (size,).
+
+        It is the noisy count, or, of a range, the nearest count that the range allows. A range is no noisy count: its
+        middle is far from most counts that a wide range allows, however well they fit.
+        """
+        return np.clip(means, *self._range_ends)
+
     @property
     def needs_whole_records(self) -> bool:
         """True if some number is exact, bounded or tabled, which relaxed counts do not represent."""
@@ -497,7 +525,8 @@ class Evidence:
         """Return the evidence with normal densities in place of rules, at the mean counts of a repeated fit.
 
         A variance that is evaluated at a number itself is small where the number is small, so that small numbers
-        would weigh too much. At the means of a fit the variance does not depend on the number's error.
+        would weigh too much. At the means of a fit the variance does not depend on the number's error. Where some
+        range is wide, the first fit has the densities at the means of the uniform distribution.
 
         Parameters
         ----------
@@ -507,9 +536,18 @@ class Evidence:
         found = self
         if self.is_additive:
             return found
+        if self.is_coarse:
+            # the middle of a wide range may be far above all counts that the total leaves room for
+            found = self._replaced_at_means(self._uniform)
         for _ in range(_FITS):
             found = self._replaced_at_means(marginals_of(found))
         return found
+
+    @property
+    def _uniform(self) -> FloatArray:
+        """Marginals of the uniform distribution over all joint states, shape (model size,)."""
+        sizes = np.diff(self.specification.offsets)
+        return np.repeat(1 / sizes, sizes)
 
     @property
     def has_total(self) -> bool:

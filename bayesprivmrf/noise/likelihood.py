@@ -107,6 +107,9 @@ class Likelihood(ABC):
         True if the engine of whole records reads `table`. Such numbers have no relaxed counts.
     gives_one_number
         True if the number of a group of records is the same in every table, as under rounding without chance.
+    gives_range
+        True if a number says between which ends the count lies, and no more, as a range of counts does. Tests of fit
+        then compare an expected count with the nearest count that the number allows.
     hides
         True if the likelihood hides the count, so that a release may have a privacy guarantee.
     scale, half_width
@@ -131,6 +134,7 @@ class Likelihood(ABC):
     is_discrete: ClassVar[bool] = True
     is_additive: ClassVar[bool] = False
     gives_one_number: ClassVar[bool] = False
+    gives_range: ClassVar[bool] = False
     scale: float
     half_width: float
 

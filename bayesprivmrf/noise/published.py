@@ -23,6 +23,9 @@ uniform or triangular density of the rule. No variance is below 1/12, also where
 the error depends on n modulo the base b alone, it has a closed form, because
 
 .. math:: P(n \equiv j \bmod b) = \frac 1 b \sum_{k=0}^{b-1} e^{-2 π i j k / b}\, \exp\{μ (e^{2 π i k / b} - 1)\} .
+
+A range, or a number whose base is wide for its counts, is compared with the nearest count that it allows instead
+(`Evidence.nearest`).
 """
 
 from __future__ import annotations
@@ -60,6 +63,9 @@ _LEAST_MEAN = 0.01
 _MOST_SUMMED = 500
 # Largest share of the variance that a number may leave: the density of a number that says nothing stays finite
 _LARGEST_SHARE = 0.99
+# Share of the variance of an exponential count that a range leaves, above which it has about the whole upper tail:
+# its upper end is 6 means from the lower one. Arbitrary: ranges whose ends double leave less
+_LARGEST_TAIL = 0.9
 # Variance of a uniform count on a range, in that of a Poisson count in its middle, from which the range is wide:
 # cells of ranges below it were held more than .92 of the time (benchmarks/published/rounding.py)
 _WIDE = 2.0
@@ -132,6 +138,72 @@ def are_wide(first: FloatArray, last: FloatArray) -> np.ndarray:
     return variance > _WIDE * np.maximum((first + last) / 2, 1.0)
 
 
+def _without_prior(
+    moments: tuple[FloatArray, FloatArray], means: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the normal density that gives a normal variable, of some mean and variance, some moments.
+
+    Parameters
+    ----------
+    moments
+        Mean and variance of the product, shape (numbers,) each.
+    means, spread
+        Mean and variance of the variable, shape (numbers,).
+    """
+    mean, variance = moments
+    share = np.minimum(variance / spread, _LARGEST_SHARE)
+    odds = share / (1 - share)
+    return mean + odds * (mean - means), np.maximum(odds * spread, LEAST_VARIANCE)
+
+
+def _of_wide_ranges(
+    first: FloatArray, last: FloatArray, means: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the variance of the normal density that stands for each wide range of counts.
+
+    A count in a wide range varies with the unknown mean more than a Poisson count around a known one. It is therefore
+    taken as exponential. If the range has the whole upper tail of such a count, the density has its mean far above
+    all likely counts: it only says that the count is larger. A normal count with the variance μ + μ² then takes its
+    place.
+    """
+    exponential = _exponential_moments(first, last, means)
+    center, variance = _without_prior(exponential, means, np.square(means))
+    has_tail = exponential[1] > _LARGEST_TAIL * np.square(means)
+    is_beyond = has_tail | (center < first) | (center > last)
+    own = means[is_beyond]
+    spread = own + np.square(own)
+    normal = _normal_moments(first[is_beyond], last[is_beyond], own, spread)
+    center[is_beyond], variance[is_beyond] = _without_prior(normal, own, spread)
+    return center, variance
+
+
+def _exponential_moments(
+    first: FloatArray, last: FloatArray, means: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the variance of exponential counts with some means, within ranges."""
+    begin = first - 0.5
+    width = last + 0.5 - begin
+    # in means: near 0 the distribution is even, and far up the upper end has no weight
+    ratio = np.clip(width / means, _EVEN, _STEEP)
+    decay = np.expm1(ratio)
+    mean = begin + means * (1 - ratio / decay)
+    variance = np.square(means) * (1 - np.square(ratio) * np.exp(ratio) / np.square(decay))
+    is_even = width <= _EVEN * means
+    mean = np.where(is_even, begin + width / 2, mean)
+    return mean, np.where(is_even, np.square(width) / 12, variance)
+
+
+def _normal_moments(
+    first: FloatArray, last: FloatArray, means: FloatArray, spread: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the variance of normal counts with some means and variances, within ranges."""
+    deviation = np.sqrt(spread)
+    ends = [(end - means) / deviation for end in (first - 0.5, last + 0.5)]
+    mean = np.array(truncnorm.mean(*ends, loc=means, scale=deviation), dtype=float)
+    variance = np.array(truncnorm.var(*ends, loc=means, scale=deviation), dtype=float)
+    return mean, variance
+
+
 class PublishedRule(Likelihood):
     """Base of the rules by which agencies change counts.
 
@@ -157,40 +229,19 @@ class PublishedRule(Likelihood):
         """Return the mean and the variance of the normal density that stands for each published number.
 
         Its product with the distribution of a count around the expected one has the moments of the count given the
-        number. That distribution is Poisson, and exponential for numbers whose range is wide (`is_coarse`).
+        number. That distribution is Poisson; for numbers whose range is wide (`is_coarse`) see `_of_wide_ranges`.
         """
         published = np.asarray(published, dtype=float)
         means = np.maximum(np.asarray(means, dtype=float), _LEAST_MEAN)
-        # a count in a wide range varies with the unknown mean more than a Poisson count around a known one
         is_coarse = np.asarray(self.is_coarse(published))
-        spread = np.where(is_coarse, np.square(means), means)
-        mean = np.empty(published.shape)
+        center = np.empty(published.shape)
         variance = np.empty(published.shape)
-        for of, own in (
-            (self._moments_given, ~is_coarse),
-            (self._exponential_moments, is_coarse),
-        ):
-            mean[own], variance[own] = of(published[own], means[own])
-        share = np.minimum(variance / spread, _LARGEST_SHARE)
-        odds = share / (1 - share)
-        center = mean + odds * (mean - means)
-        return center, np.maximum(odds * spread, LEAST_VARIANCE)
-
-    def _exponential_moments(
-        self, published: FloatArray, means: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return the mean and the variance of exponential counts with some means, within the range of each number."""
-        first, last = self.allowed(published)
-        begin = first - 0.5
-        width = last + 0.5 - begin
-        # in means: near 0 the distribution is even, and far up the upper end has no weight
-        ratio = np.clip(width / means, _EVEN, _STEEP)
-        decay = np.expm1(ratio)
-        mean = begin + means * (1 - ratio / decay)
-        variance = np.square(means) * (1 - np.square(ratio) * np.exp(ratio) / np.square(decay))
-        is_even = width <= _EVEN * means
-        mean = np.where(is_even, begin + width / 2, mean)
-        return mean, np.where(is_even, np.square(width) / 12, variance)
+        own = ~is_coarse
+        moments = self._moments_given(published[own], means[own])
+        center[own], variance[own] = _without_prior(moments, means[own], means[own])
+        ends = self.allowed(published[is_coarse])
+        center[is_coarse], variance[is_coarse] = _of_wide_ranges(*ends, means[is_coarse])
+        return center, variance
 
     def _moments_given(
         self, published: FloatArray, means: FloatArray
@@ -198,11 +249,8 @@ class PublishedRule(Likelihood):
         """Return the mean and the variance of Poisson counts given their published numbers."""
         first, last = self.allowed(published)
         is_summed = last - first < _MOST_SUMMED
-        # a range this wide has about the moments of a normal variable between its ends
-        deviation = np.sqrt(means)
-        ends = [(end - means) / deviation for end in (first - 0.5, last + 0.5)]
-        mean = np.array(truncnorm.mean(*ends, loc=means, scale=deviation), dtype=float)
-        variance = np.array(truncnorm.var(*ends, loc=means, scale=deviation), dtype=float)
+        # a range of more counts has about the moments of a normal variable between its ends
+        mean, variance = _normal_moments(first, last, means, means)
         if is_summed.any():
             size = int((last - first)[is_summed].max()) + 1
             counts = first[is_summed][:, np.newaxis] + np.arange(size)
@@ -313,6 +361,10 @@ class Rounded(PublishedRule):
         if self.kind == "midpoint":
             return np.where(published == 0, 0.0, middle)
         return middle
+
+    def is_coarse(self, published: ArrayLike) -> np.ndarray:
+        """Mask of the numbers whose base is wide for the counts that they allow."""
+        return are_wide(*self.allowed(published))
 
     def squared_error(self, means: FloatArray) -> FloatArray:
         """Return the mean square of the estimate's error for a Poisson count with each mean, records squared."""
@@ -521,6 +573,7 @@ class Coarsened(PublishedRule):
 
     name: ClassVar[str] = "coarsened"
     gives_one_number: ClassVar[bool] = True
+    gives_range: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         must = "be pairs of whole numbers from 0 to 2^52, smallest first, in increasing order without overlap"
@@ -652,6 +705,7 @@ class Suppressed(PublishedRule):
 
     name: ClassVar[str] = "suppressed"
     gives_one_number: ClassVar[bool] = True
+    gives_range: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "low", whole_number("low", self.low, 0))

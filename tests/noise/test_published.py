@@ -503,19 +503,88 @@ def test_odds_ratios_of_widely_suppressed_counts_are_doubtful(below, is_wide):
     assert frame.upper.iloc[1] <= below - 1
 
 
-@pytest.mark.parametrize("mean", [0.02, 3.0, 40.0, 400.0, 1e6])
-def test_a_wide_range_has_the_moments_of_an_exponential_count_in_it(mean):
-    """Numerical integration of the density within 401 to 800, half a record beyond its ends."""
+@pytest.mark.parametrize(
+    ("mean", "is_exponential"), [(3.0, False), (40.0, False), (400.0, True), (1e6, True)]
+)
+def test_a_wide_range_has_the_moments_of_a_count_of_large_variance_in_it(mean, is_exponential):
+    """Numerical integration of the density within 401 to 800, half a record beyond its ends.
+
+    The count is exponential where the range cuts its upper tail, and else normal with the variance μ + μ².
+    """
     counts = np.linspace(400.5, 800.5, 400_001)
-    weights = np.exp(-(counts - counts[0]) / mean)
+    spread = mean**2
+    logs = -(counts - counts[0]) / mean
+    if not is_exponential:
+        spread += mean
+        logs = -np.square(counts - mean) / (2 * spread)
+    weights = np.exp(logs - logs.max())
     weights /= weights.sum()
     middle = weights @ counts
     variance = weights @ np.square(counts - middle)
     center, width = WIDE_RANGES.normal_given([401], [mean])
-    odds = variance / mean**2 / max(1 - variance / mean**2, 0.01)
-    odds = min(odds, 99.0)
+    odds = min(variance / spread / max(1 - variance / spread, 0.01), 99.0)
     assert center[0] == pytest.approx(middle + odds * (middle - mean), rel=2e-3)
-    assert width[0] == pytest.approx(max(odds * mean**2, 1 / 12), rel=2e-2)
+    assert width[0] == pytest.approx(max(odds * spread, 1 / 12), rel=2e-2)
+
+
+@pytest.mark.parametrize("mean", [0.01, 1.0, 15.0, 300.0])
+def test_the_density_of_a_wide_range_stays_near_it(mean):
+    """Where the fit expects too few records, it asks for no more than the range needs."""
+    center, width = Coarsened([(0, 9), (10, 100_000)]).normal_given([10], [mean])
+    assert 9 <= center[0] <= 3 * mean + 30
+    assert 1 / 12 <= width[0] <= 2 * (mean + mean**2) + 1
+
+
+# tables in wide ranges, beside exact totals of each pair of variables
+
+CUBE = bpm.declare(
+    states={"a": [0, 1, 2], "b": [0, 1, 2], "c": [0, 1, 2]}, cliques=[("a", "b", "c")]
+)
+FAR_MIDDLE = Coarsened([(0, 0), (1, 9), (10, 200)])
+
+
+def with_totals_of_pairs(counts, shown):
+    """Return a release of a cube in ranges and of its exact margins of two variables."""
+    tables = {
+        ("a", "b", "c"): shown,
+        ("a", "b"): counts.sum(axis=2),
+        ("a", "c"): counts.sum(axis=1),
+        ("b", "c"): counts.sum(axis=0),
+    }
+    noise = dict.fromkeys(tables, NoNoise()) | {("a", "b", "c"): FAR_MIDDLE}
+    return bpm.NoisyStatistics.from_tables(CUBE, tables, noise=noise, total=int(counts.sum()))
+
+
+def drawn_cube(seed):
+    """Return counts of a cube with interactions of all orders, 15 records a cell."""
+    rng = np.random.default_rng(seed)
+    return rng.multinomial(405, rng.dirichlet(np.full(27, 3.0))).reshape(3, 3, 3)
+
+
+@pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()], ids=repr)
+def test_counts_far_from_the_middle_of_their_range_contradict_nothing(estimator):
+    """Seeds that were accused when counts were compared with the middles of the ranges."""
+    counts = drawn_cube(1)
+    shown = FAR_MIDDLE.publish(counts)
+    assert not estimator.fit(with_totals_of_pairs(counts, shown)).problems
+    shown[np.unravel_index(counts.argmax(), shown.shape)] = 1
+    wrong = with_totals_of_pairs(counts, shown)
+    with pytest.warns(ConsistencyWarning, match="contradicts"):
+        assert estimator.fit(wrong).status == "not trusted"
+
+
+def test_interactions_beside_exact_totals_have_intervals_that_hold():
+    """90 % intervals of 81 cells; three standard errors below, with the cells of a table taken as independent."""
+    held = []
+    for seed in range(3):
+        counts = drawn_cube(seed)
+        release = with_totals_of_pairs(counts, FAR_MIDDLE.publish(counts))
+        solution = bpm.NoiseAwareMAP().fit(release)
+        assert solution.stats["trust_in_evidence"] == 1
+        frame = solution.interval(["a", "b", "c"], of="records")
+        low = np.floor(frame.lower.to_numpy())
+        held.append((low <= counts.ravel()) & (counts.ravel() <= np.ceil(frame.upper.to_numpy())))
+    assert np.mean(held) > 0.8
 
 
 @pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()], ids=repr)

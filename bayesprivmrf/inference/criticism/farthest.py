@@ -70,11 +70,14 @@ class Farthest:
     ----------
     place
         Its position among all numbers.
+    nearest
+        The number itself, or the nearest count of its range, records.
     tail
         P-value of the largest residual, at most 1.
     """
 
     place: int
+    nearest: float
     tail: float
 
 
@@ -92,11 +95,13 @@ def farthest_number(
     is_tested
         Mask of the numbers whose noise has a density, shape (size,).
     """
-    residual = np.where(is_tested, np.abs(evidence.noisy_counts - expected.mean), 0.0)
+    nearest = evidence.nearest(expected.mean)
+    residual = np.where(is_tested, np.abs(nearest - expected.mean), 0.0)
+    noise = np.where(evidence.is_range, 0.0, evidence.noise_variance)
     sampling = expected.sampling + _LEAST_VARIANCE
     relative = evidence.total_standard_error / evidence.total
     of_total = np.square(relative * expected.mean)
-    deviation = np.sqrt(evidence.noise_variance + sampling + of_total)
+    deviation = np.sqrt(noise + sampling + of_total)
     far = np.flatnonzero(residual > _LOOKED_AT * deviation)
     if not far.size:
         return None
@@ -111,10 +116,12 @@ def farthest_number(
             reach=float(expected.reach[place]),
             of_total=float(of_total[place]),
         )
-        logs.append(_log_tail(one, evidence.noise[owner]))
+        law = None if evidence.is_range[place] else evidence.noise[owner]
+        logs.append(_log_tail(one, law))
     smallest = int(np.argmin(logs))
     tail = min(1.0, float(np.exp(logs[smallest])) * int(is_tested.sum()))
-    return Farthest(place=int(judged[smallest]), tail=tail)
+    place = int(judged[smallest])
+    return Farthest(place=place, nearest=float(nearest[place]), tail=tail)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,12 +135,15 @@ class _Residual:
     of_total: float
 
 
-def _log_tail(residual: _Residual, law: Likelihood) -> float:
-    """Return the log of the bound on the p-value of a residual, at most 0."""
+def _log_tail(residual: _Residual, law: Likelihood | None) -> float:
+    """Return the log of the bound on the p-value of a residual, at most 0; a range adds no noise to it."""
     rates = _RATES / residual.deviation
     step = rates * residual.reach
     inside = np.minimum(step, _LARGEST_EXPONENT)
     of_records = residual.sampling / residual.reach**2 * (np.expm1(inside) - step)
     of_total = 0.5 * residual.of_total * rates**2
-    bounds = law.log_moment(rates) + of_records + of_total - rates * residual.value
+    of_noise = 0.0
+    if law is not None:
+        of_noise = law.log_moment(rates)
+    bounds = of_noise + of_records + of_total - rates * residual.value
     return min(0.0, float(np.log(2) + bounds.min()))

@@ -107,7 +107,7 @@ class _Moments:
         jacobian: _Jacobian,
     ) -> None:
         seen = evidence.possible
-        (matrix, answers, noise) = evidence.possible_numbers
+        (matrix, _, noise) = evidence.possible_numbers
         self.evidence, self.engine = evidence, evidence.engine(inference)
         self.potentials = potentials
         self.jacobian = jacobian
@@ -117,6 +117,11 @@ class _Moments:
         self.owner = self.owner[self.groups.argmax(axis=1)]
         self.rows = (self.groups @ matrix).toarray()
         is_normal = evidence.kernels[seen] == SQUARE
+        # a range agrees with each count in it, so that it has no noise and is as near as it allows
+        noise = np.where(evidence.is_range[seen], 0.0, noise)
+        mean = np.zeros(len(seen))
+        mean[seen] = evidence.total * expected
+        answers = evidence.nearest(mean)[seen]
         # variances and fourth cumulants of independent noise add up
         self.noise = self.groups @ noise
         self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)

@@ -15,6 +15,11 @@ therefore minimized by L-BFGS until the noise explains it. T is convex in the me
 bounds the least T from below. Noise below half a record counts as that much, because fits are not exact and counts
 are whole.
 
+**Ranges.** A published range says between which ends a count lies. It is compared with the nearest count that it
+allows, with noise of half a record. True counts lie in their ranges, so that T is no larger than it is without them,
+and the p-value is an upper bound. The middle of a range is no estimate that T could use: where a range is wide, right
+counts are far from its middle, and all on one side.
+
 **Estimates.** The tests above find the distribution of the model that fits best, so that they say nothing of an
 estimate that a setting moved away from it: a strong ridge or prior, a loose tolerance, or loopy marginals. The
 *estimate* itself is therefore tested as well, after each fit; and of learned models, which keep the measurements that
@@ -127,11 +132,11 @@ def misfit_of_tables(
     Misfit or None
         None where no number has noise whose density is known.
     """
-    width = np.maximum(evidence.noise_width, _LEAST_NOISE)
+    width = _width(evidence)
     is_tested = _has_density(evidence)
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
-    residual = np.where(is_tested, evidence.noisy_counts - mean, 0.0)
+    residual = np.where(is_tested, evidence.nearest(mean) - mean, 0.0)
     strains = by_kernel(
         evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling
     )
@@ -147,6 +152,12 @@ def misfit_of_tables(
         tail = min(1.0, 2 * min(tail, tests * float(tails.min())))
     score = float((value - number) / np.sqrt(2 * number))
     return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
+
+
+def _width(evidence: Evidence) -> FloatArray:
+    """Return the scale of the noise that residuals are compared with, records, shape (size,); ranges have none."""
+    width = np.where(evidence.is_range, 0.0, evidence.noise_width)
+    return np.maximum(width, _LEAST_NOISE)
 
 
 def _has_density(evidence: Evidence) -> np.ndarray:
@@ -219,7 +230,7 @@ def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | No
         misfit,
         tail=min(1.0, 2 * farthest.tail),
         worst=int(np.searchsorted(evidence.offsets, farthest.place, side="right")) - 1,
-        gap=(float(expected.mean[farthest.place]), float(evidence.noisy_counts[farthest.place])),
+        gap=(float(expected.mean[farthest.place]), farthest.nearest),
     )
 
 
@@ -309,19 +320,19 @@ def misfit_of_free(
         return found
     seen = evidence.possible
     is_private = evidence.total_standard_error > 0
-    answers = evidence.noisy_counts[seen]
-    width = np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
+    width = _width(evidence)[seen]
     is_square = evidence.kernels[seen] != ABSOLUTE
     nearest = found
-    pull = np.zeros(len(answers))
+    pull = np.zeros(len(width))
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
         nonlocal nearest, pull
         linearized = means.at(point)
-        now = misfit_of_tables(evidence, _spread(seen, linearized.mean))
+        mean = _spread(seen, linearized.mean)
+        now = misfit_of_tables(evidence, mean)
         if now is not None and now.tail > nearest.tail:
             nearest = now
-        strain = (linearized.mean - answers) / width
+        strain = (mean - evidence.nearest(mean))[seen] / width
         root = np.sqrt(strain**2 + _KINK**2)
         value = np.where(is_square, 0.5 * strain**2, root)
         pull = np.where(is_square, strain, strain / root) / width

@@ -291,11 +291,12 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     cardinalities = domain.cardinalities
     for position, law in enumerate(evidence.noise):
         wave, scope = evidence.table_at(position)
-        if scope is None or law.is_bounded:
+        block = slice(*evidence.offsets[position : position + 2])
+        # sums of ranges are ranges as well: whether others lie in them is tested beside the fit (`noise_misfit`)
+        if scope is None or law.is_bounded or evidence.is_range[block].any():
             continue
         wave_of[position] = wave
         scopes[position] = scope
-        block = slice(*evidence.offsets[position : position + 2])
         shape = [cardinalities[v] for v in scope]
         mask = evidence.possible[block].reshape(shape)
         tables[position] = (evidence.noisy_counts[block].reshape(shape) * mask, mask)

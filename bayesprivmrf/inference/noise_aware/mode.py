@@ -373,11 +373,12 @@ class Search(Objective):
         """Return the weight of the expansion's evidence in the choice of scales, from 0 to 1.
 
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
+        Answers without noise count as evidence, because they determine scales as other numbers do.
         """
         prior = self.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
-        uniform[:-1] = self._largest_entropy
+        uniform[:-1] = 0.0
         linearized = self.means.at(uniform)
         loss, _ = self.likelihood.loss(linearized.mean, self.variance(linearized))
         gain = (mode.log_evidence - effective + loss) / _FULL_TRUST
