@@ -96,7 +96,7 @@ def allowed_cells(evidence: Evidence) -> Ends | None:
         cliques = np.repeat(np.arange(len(model.scopes)), np.diff(model.offsets))
         sums = np.concatenate([sums, ends.low.size + cliques])
         cells = np.concatenate([cells, np.arange(model.size)])
-        totals = np.full(len(model.scopes), float(evidence.total))
+        totals = np.full(len(model.scopes), float(evidence.estimated_total))
         ends = Ends(np.concatenate([ends.low, totals]), np.concatenate([ends.high, totals]))
     high = np.where(evidence.supported_cells, MOST, 0.0)
     return tightened(Members(sums, cells), ends, Ends(np.zeros(model.size), high))

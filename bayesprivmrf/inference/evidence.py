@@ -401,7 +401,7 @@ class Evidence:
         )
 
     @cached_property
-    def _range_ends(self) -> tuple[FloatArray, FloatArray]:
+    def range_ends(self) -> tuple[FloatArray, FloatArray]:
         """Ends of the numbers that are ranges, and the noisy counts elsewhere, records, shape (size,) each."""
         low = self.noisy_counts.copy()
         high = self.noisy_counts.copy()
@@ -426,7 +426,7 @@ class Evidence:
         It is the noisy count, or, of a range, the nearest count that the range allows. A range is no noisy count: its
         middle is far from most counts that a wide range allows, however well they fit.
         """
-        return np.clip(means, *self._range_ends)
+        return np.clip(means, *self.range_ends)
 
     @property
     def needs_whole_records(self) -> bool:

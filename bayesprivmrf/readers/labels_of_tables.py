@@ -24,15 +24,19 @@ _DASHES = str.maketrans("–—‑−", "----")
 _AROUND = re.compile(r" ?([<>≤≥=-]) ?")
 # Rates, such as "per 1,000 people"
 _RATE = r"\bper (1[ ,]?0{2,3}([ ,]?000)?|thousand|million)\b"
-# Averages, which are no counts either
-_AVERAGE = r"\b(mean|median|average)s?\b"
+# Averages, which are no counts either; the means of transport are a variable
+_AVERAGE = r"\b(?!means of (trans|travel|access|pay))(mean|median|average)s?\b"
 # Names of a column of percentages, rates or averages
 _SHARE = rf".*({_AVERAGE}|%|\bper ?cent\b|\bpercent|\bproportion|\brates?\b|\bshares?\b|{_RATE}).*"
 # Units of thousands, as in "(in thousands)", "Unit: thousands", "thousand persons" and "'000", and not in "rounded to
-# the nearest thousand" or "20 thousand"
+# the nearest thousand", "20 thousand" or "two million"
+_NUMBERS = "".join(
+    rf"(?<!\b{word} )" for word in ("a", "one", "two", "three", "four", "five", "ten")
+)
 _THOUSANDS = (
-    r"\bin (thousands|millions)\b|['’(]000s?\b|^(thousand|million)s?( of)? (people|persons|households)\b"
-    r"|(?<!nearest )(?<!to )(?<!\d )\b(thousand|million)s?(\)|$)"
+    r"\bin (thousands|millions)\b|\bunits? of (a|one) (thousand|million)\b"
+    r"|['’(]000s?\b|^(thousand|million)s?( of)? (people|persons|households)\b"
+    rf"|(?<!nearest )(?<!closest )(?<!to )(?<!\d ){_NUMBERS}\b(thousand|million)s?(\)|$)"
 )
 # Marks of footnotes at the end of a label, as in "Female [note 1]" and "Female²"
 _FOOTNOTE = re.compile(r"( ?\[(note )?\w{1,2}\]|[¹²³⁴⁵⁶⁷⁸⁹⁰]+)+$")

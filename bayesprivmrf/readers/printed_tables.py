@@ -220,7 +220,8 @@ class _Reading:
         is_share = any(map(is_unit_of_shares, units))
         what = f"column {number + 1} of {self.grid.name}"
         seen = "percentages, rates, averages or thousands"
-        require(not is_share, what, "hold counts", seen, "remove it", error=DataError)
+        remedy = "remove it, or name it in `columns` if it is a variable"
+        require(not is_share, what, "hold counts", seen, remedy, error=DataError)
 
     def _long_header(self, start: int) -> _Header | None:
         """Return the header of a table with one count a line that starts in a row; None if none does."""
@@ -469,6 +470,8 @@ def _refuse_units(reading: _Reading, body: _Body, aside: Sequence[int]) -> None:
     seen = "percentages, rates, averages or thousands by its title"
     remedy = "remove the file, or the line if the numbers are counts"
     titles = [text for row in reading.rows[: body.header.start] for text in row if text]
+    # a variable may be called so
+    titles = [text for text in titles if reading.labels.variable(text) is None]
     is_right = not any(map(is_share_title, titles))
     require(is_right, reading.grid.name, must, seen, remedy, error=DataError)
     lines = [row for row, _ in body.places()]

@@ -3,7 +3,7 @@
 import numpy as np
 
 import bayesprivmrf as bpm
-from bayesprivmrf.noise import NoNoise, RandomRounding, Suppressed
+from bayesprivmrf.noise import Coarsened, NoNoise, RandomRounding, Suppressed
 
 PAIR = bpm.declare(states={"a": [0, 1], "b": [0, 1, 2]}, cliques=[("a", "b")])
 
@@ -39,3 +39,11 @@ def test_the_empty_key_is_the_number_of_all_records():
     assert [len(one.values) for one in release.measurements] == [6, 1]
     frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
     assert 55 < frame.estimate.sum() < 70
+
+
+def test_limits_of_no_records_are_zero():
+    ranges = Coarsened([(0, 0), (1, 9), (10, 200)])
+    numbers = {("a", "b"): ranges.publish(np.zeros((2, 3), dtype=int))}
+    release = bpm.NoisyStatistics.from_tables(PAIR, numbers, noise=ranges, total=0)
+    frame = bpm.NoiseAwareMAP().fit(release).interval(["a", "b"], of="records")
+    assert not frame[["estimate", "lower", "upper"]].to_numpy().any()

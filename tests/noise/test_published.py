@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -785,3 +787,21 @@ def test_right_tables_with_small_counts_do_not_contradict_each_other():
     release = bpm.NoisyStatistics.from_tables(network, tables, noise=RandomRounding(3))
     with pytest.warns(ConsistencyWarning, match="disagree on"):
         assert bpm.NoiseAwareMAP().fit(release).status == "not trusted"
+
+
+def test_ranges_of_tables_that_overlap_contradict_no_right_model_and_still_a_wrong_one():
+    """Independence of two variables, and strong interactions; seeds whose interactions are found."""
+    rule = Coarsened([(0, 0), (1, 9), (10, 49), (50, 99), (100, 499), (500, 5000)])
+    network = bpm.declare(states={"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}, cliques=[("a", "b")])
+    for seed, interaction in itertools.product((9000, 9002, 9004, 9005), (0.0, 4.0)):
+        rng = np.random.default_rng(seed)
+        shares = np.outer(rng.dirichlet(np.ones(4)), rng.dirichlet(np.full(4, 0.4)))
+        shares *= np.exp(interaction * np.eye(4))
+        counts = rng.multinomial(1500, (shares / shares.sum()).ravel()).reshape(4, 4)
+        tables = {("a", "b"): counts, "a": counts.sum(axis=1), "b": counts.sum(axis=0)}
+        shown = {scope: rule.publish(table) for scope, table in tables.items()}
+        release = bpm.NoisyStatistics.from_tables(network, shown, noise=rule, total=1500)
+        with warnings.catch_warnings(action="ignore", category=ConsistencyWarning):
+            solution = bpm.NaiveMLE().fit(release, model=[("a",), ("b",)])
+        is_accused = any("contradicts the model" in problem for problem in solution.problems)
+        assert is_accused == bool(interaction)

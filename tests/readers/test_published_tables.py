@@ -812,3 +812,24 @@ def test_marks_among_exact_counts_are_suppression_that_every_estimator_reads(tmp
     frame = bpm.NoiseAwareMAP().fit(found).interval(["age", "sex"], of="records")
     # the public number of records tells the hidden count
     assert frame.estimate.to_numpy() == pytest.approx(CELLS)
+
+
+@pytest.mark.parametrize(
+    ("line", "is_right"),
+    [
+        ("Means of transport by sex", True),
+        ("The survey has a sample of two million.", True),
+        ("Rounded to the closest thousand", True),
+        ("Means by sex", False),
+        ("Numbers are in units of one thousand.", False),
+    ],
+)
+def test_lines_that_name_means_and_thousands_refuse_tables_of_these_alone(path, line, is_right):
+    network = bpm.declare({"rate": ["per cent", "fixed"], "sex": ["f", "m"]}, [("rate", "sex")])
+    path.write_text(f"{line}\n,rate,\nsex,per cent,fixed\nf,10,30\nm,20,45\n")
+    if is_right:
+        (table,) = read_folder(network, path.parent, noise=Rounded(5)).measurements
+        np.testing.assert_array_equal(np.ravel(table.values), [10, 20, 30, 45])
+    else:
+        with pytest.raises(DataError, match="averages or thousands"):
+            read_folder(network, path.parent, noise=Rounded(5))
