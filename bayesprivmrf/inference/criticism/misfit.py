@@ -70,7 +70,7 @@ _FEWEST = 0.5
 _RANK = 1e-8
 # Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors
 _LEAST = 1e-12
-# Times that the counts of ranges, and then the parameters, are fitted; a fourth changed p-values by less than a tenth
+# Times that the counts of ranges, and then the parameters, are fitted. Arbitrary
 _RANGES_TAKEN = 3
 
 

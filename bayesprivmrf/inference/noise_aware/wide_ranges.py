@@ -91,9 +91,10 @@ def _of_cells(evidence: Evidence) -> RangeReference | None:
     is_wide = is_published & are_wide(*cells)
     width = np.where(is_wide, cells.high - cells.low, 0.0)
     middle = (cells.low + cells.high) / 2
-    # ends far apart that no wide range leaves open: noise, or nothing, tells the count
-    is_loose = are_wide(*cells) & ~is_wide
     noisy = np.clip(_noisy_counts(evidence), *cells)
+    # a noisy count tells more than ends that follow from others; ends far apart that no wide range leaves open tell
+    # nothing
+    is_loose = (are_wide(*cells) | np.isfinite(noisy)) & ~is_wide
     return RangeReference(np.where(is_loose, noisy, middle), _of_uniform(width))
 
 
