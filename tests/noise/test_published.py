@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import itertools
 import warnings
 
 import numpy as np
@@ -805,3 +806,15 @@ def test_ranges_of_tables_that_overlap_contradict_no_right_model_and_still_a_wro
             solution = bpm.NaiveMLE().fit(release, model=[("a",), ("b",)])
         is_accused = any("contradicts the model" in problem for problem in solution.problems)
         assert is_accused == bool(interaction)
+
+
+def test_an_estimate_beyond_an_end_of_a_range_by_a_part_of_its_width_contradicts_nothing():
+    """A normal density stands for the range of the first total, 801 to 1600, and the fit expects 1,732 there."""
+    counts = np.array([[532, 8, 972, 77], [730, 310, 166, 413], [836, 163, 168, 425]])
+    edges = [0, 1, 201, *(400 * 2**k + 1 for k in range(5))]
+    rule = Coarsened([(low, high - 1) for low, high in itertools.pairwise(edges)])
+    network = bpm.declare(states={"a": [0, 1, 2], "b": [0, 1, 2, 3]}, cliques=[("a", "b")])
+    tables = {("a", "b"): counts, "a": counts.sum(axis=1), "b": counts.sum(axis=0)}
+    shown = {names: rule.publish(own) for names, own in tables.items()}
+    release = bpm.NoisyStatistics.from_tables(network, shown, noise=rule)
+    assert bpm.NoiseAwareMAP().fit(release).status is bpm.Status.CONVERGED

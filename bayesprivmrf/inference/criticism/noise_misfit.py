@@ -215,9 +215,11 @@ def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | No
         squares = tables * (evidence.rows.power(2) @ marginals)
         range_of_one = tables * _range_of_weights(evidence)
     variance = np.maximum(squares - mean**2, 0.0)
+    # in a fit, a normal density stands for a range: estimates are beyond its ends by a part of its width
+    beyond = np.where(evidence.is_range, evidence.noise_variance, 0.0)
     expected = Expected(
         mean=evidence.total * mean,
-        sampling=evidence.total * evidence.rows_of_one * variance,
+        sampling=evidence.total * evidence.rows_of_one * variance + beyond,
         reach=evidence.rows_of_one * range_of_one,
     )
     misfit = misfit_of_tables(evidence, expected.mean, sampling=expected.sampling)
