@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import itertools
 import warnings
 
 import numpy as np
