@@ -16,6 +16,9 @@ with :math:`s_N` the standard error of N. It holds for any expected count, also 
 understates the probability of a few records in a rare cell. The p-value of the largest residual is the smallest bound
 times the number of residuals (Bonferroni). V has :math:`1/4` added, as elsewhere in criticism: fits are not exact.
 
+The residual of a range is that to the nearest count in it, without noise. An estimate may be beyond its ends, and V has
+the variance of a uniform count on the range added (`noise_misfit`).
+
 References
 ----------
 Bennett (1962). Probability inequalities for the sum of independent random variables. JASA 57, 33-45.
@@ -52,7 +55,8 @@ class Expected:
     mean
         N A μ, shape (size,), records.
     sampling
-        Variance of each number by sampling, shape (size,), squared records.
+        Variance of each number by sampling, and of a range also that of a uniform count on it, shape (size,), squared
+        records.
     reach
         Most that one person moves a number, shape (size,), records.
     """

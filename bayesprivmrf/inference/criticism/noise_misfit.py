@@ -18,7 +18,9 @@ are whole.
 **Ranges.** A published range says between which ends a count lies. It is compared with the nearest count that it
 allows, with noise of half a record. True counts lie in their ranges, so that T is no larger than it is without them,
 and the p-value is an upper bound. The middle of a range is no estimate that T could use: where a range is wide, right
-counts are far from its middle, and all on one side.
+counts are far from its middle, and all on one side. An *estimate* may be beyond the ends of a range, because a normal
+density stands for the range in a fit. The variance of a uniform count on the range is therefore added to the sampling
+variance, so that the test of an estimate has little power where ranges are wide.
 
 **Estimates.** The tests above find the distribution of the model that fits best, so that they say nothing of an
 estimate that a setting moved away from it: a strong ridge or prior, a loose tolerance, or loopy marginals. The
