@@ -16,8 +16,8 @@ with :math:`s_N` the standard error of N. It holds for any expected count, also 
 understates the probability of a few records in a rare cell. The p-value of the largest residual is the smallest bound
 times the number of residuals (Bonferroni). V has :math:`1/4` added, as elsewhere in criticism: fits are not exact.
 
-The residual of a range is that to the nearest count in it, without noise. An estimate may be beyond its ends, and V has
-the variance of a uniform count on the range added (`noise_misfit`).
+The residual of a range is that to the nearest count in it, without noise. An estimate may be beyond its ends, and V
+has the variance of a uniform count on the range added (`noise_misfit`).
 
 References
 ----------
