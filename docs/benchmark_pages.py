@@ -336,7 +336,7 @@ def draw_calibration(results: Path) -> Figure:
 def draw_priors(results: Path) -> Figure:
     """Posterior means of log odds ratios in strata against the truth, under two priors."""
     frame = pd.read_csv(results / "effects-of-priors-points.csv")
-    titles = {"effects": "normal effects (default)", "rows": "Dirichlet rows"}
+    titles = {"auto": "normal effects (default)", "rows": "Dirichlet rows"}
     figure = Figure(figsize=(7.0, 3.8), layout="constrained")
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     reach = 3.0  # nats; the few points beyond are left out
