@@ -57,6 +57,9 @@ from bayesprivmrf.release import NoisyStatistics
 # Tuning draws of nutpie: its step and its mass matrix settle within 150, on trees, cycles, grids and the survey at
 # privacy losses from 0.1 to 10, and 500 give no more effective draws
 NUTPIE_TUNING = 200
+# Tuning draws of a second run of nutpie, if chains mix slowly after the first: with nearly empty cells the mass
+# matrix settles later, and on real tables twice as many effective draws came from the same work
+LONGER_TUNING = 1000
 # Tuning draws of PyMC's sampler, and of chains of whole records, which start at one table and have to leave it
 USUAL_TUNING = 500
 
@@ -179,16 +182,16 @@ class LatentCounts(NamedSettings):
         draws
             Number of draws to keep from each chain.
         tune
-            Number of tuning draws of each chain, which are discarded. By default 200 for nutpie, and 500 for PyMC and
-            for whole records.
+            Number of tuning draws of each chain, which are discarded. By default 500 for PyMC and for whole records,
+            and 200 for nutpie, which repeats the run with 1,000 if the chains are far from mixing.
         chains
             Number of chains.
         time_limit
             Seconds after which sampling is neither continued nor repeated; None for no limit. Chains that have not
-            mixed are continued, to at most 16 times their length and a fixed number of operations, about a minute on
-            two cores. From each length `draws` are kept, evenly spaced. The first length is always completed. PyMC,
-            and nutpie with fewer `cores` than `chains`, run only the first length. If the limit stops chains before
-            they have mixed, the status is ``iteration_limit``.
+            mixed are continued, to at most 16 times their length and a fixed number of operations, about two minutes
+            on two cores. From each length `draws` are kept, evenly spaced. The first length is always completed.
+            PyMC, and nutpie with fewer `cores` than `chains`, run only the first length. If the limit stops chains
+            before they have mixed, the status is ``iteration_limit``.
         **settings
             Further settings of NUTS: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
             `progress_bar` and others. They never change the model. The exact formulation does not use NUTS and
@@ -233,13 +236,15 @@ class LatentCounts(NamedSettings):
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         choice = self._choice(evidence, chains * draws, chains=chains, is_plain=is_plain)
         engine = choice.formulation()
+        longer_tune = 0
         if tune is None:
             tune = _tuning(sampler, engine)
+            longer_tune = LONGER_TUNING if tune == NUTPIE_TUNING else 0
         if rng is None:
             rng = secrets.randbits(32)
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
-        run = Run(draws=draws, tune=tune, chains=chains, seed=seed)
+        run = Run(draws=draws, tune=tune, chains=chains, seed=seed, longer_tune=longer_tune)
         afterwards, replicating, before = seeds.spawn(3)
         sampling = _Sampling(
             choice=choice, run=run, rng=afterwards, sampler=sampler, settings=settings

@@ -1,4 +1,4 @@
-"""NUTS runs of a formulation with relaxed counts: settings, PyMC's sampler, and repeats with smaller steps.
+"""NUTS runs of a formulation with relaxed counts: settings, PyMC's sampler, and repeats with other tuning.
 
 Relaxed counts are sampled by nutpie or by PyMC's NUTS. PyMC samples the model that `Posterior.pymc_model` returns, to
 check nutpie: its derivative has kinks, which nutpie follows in a smoothed form.
@@ -10,7 +10,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -52,10 +52,16 @@ _OWN = (
 )  # fmt: skip
 
 
-# largest work of a second run, as a multiple of the work so far
+# largest work of the first length of a repeated run, as a multiple of the work so far
 _TIMES_AT_MOST = 8
-# work that a second run, of smaller steps, is expected to take, as a multiple of the work so far
+# work that a run of smaller steps is expected to take, as a multiple of the work so far
 _TIMES_EXPECTED = 4
+# work that longer tuning and the first length after it are expected to take, as a multiple of the work so far: 1,000
+# and 1,000 steps after 200 and 1,000 by default
+_TIMES_TUNED = 2
+# effective draws after the first length, as a share of those wanted, below which chains are tuned for longer:
+# otherwise at most three lengths are expected to suffice
+_SLOW = 1 / 3
 # multiples of the requested length at which chains are judged
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 # acceptances of repeated runs: the usual one of NUTS, and those that Stan and PyMC advise where trajectories diverge
@@ -67,6 +73,59 @@ _MOST_RUNS = 3
 _BYTES = 8
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempt:
+    """Settings of one run: the acceptance for which steps are tuned, and the number of tuning draws."""
+
+    acceptance: float
+    tune: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attempts:
+    """Rule by which sampling is repeated with other settings.
+
+    Parameters
+    ----------
+    ladder
+        Acceptances of repeated runs, ascending.
+    run
+        Size of a run.
+    """
+
+    ladder: Sequence[float]
+    run: Run
+
+    @property
+    def first(self) -> _Attempt:
+        """The first attempt."""
+        return _Attempt(acceptance=self.ladder[0], tune=self.run.tune)
+
+    def following(self, made: _Attempt, found: Sampled, spent: float) -> _Attempt | None:
+        """Return the attempt after one that found these draws; None if they are kept.
+
+        Chains that are far from mixing after the first length are tuned for longer, unless that is expected to take
+        too much work in all; `spent` is the work so far. Chains of which too many trajectories diverge get smaller
+        steps, on the same condition.
+        """
+        higher = [acceptance for acceptance in self.ladder if acceptance > made.acceptance]
+        if higher and diverges(found) and _TIMES_EXPECTED * spent <= WORK:
+            return replace(made, acceptance=higher[0])
+        is_affordable = made.tune < self.run.longer_tune and _TIMES_TUNED * spent <= WORK
+        if is_affordable and _mixes_slowly(found, self.run.chains):
+            return replace(made, tune=self.run.longer_tune)
+        return None
+
+
+def _mixes_slowly(sampled: Sampled, chains: int) -> bool:
+    """Return True if chains are far from mixing after their first length; few draws are not judged."""
+    mixing = sampled.mixing
+    draws = sampled.statistics["lp"].shape[1]
+    if mixing is None or draws < SMALLEST_ESS or sampled.stats["steps_between_draws"] > 1:
+        return False
+    return min(mixing.bulk, mixing.tail) < _SLOW * SMALLEST_ESS * chains
+
+
 def sample_with_nuts(
     formulation: RelaxedCounts,
     run: Run,
@@ -74,33 +133,34 @@ def sample_with_nuts(
     settings: Mapping[str, Any],
     clock: Clock,
 ) -> Sampled:
-    """Sample with the formulation's acceptance, and again with a higher one while too many trajectories diverge.
+    """Sample with the formulation's acceptance, and again if chains are slow or too many trajectories diverge.
 
-    A second run starts if the work so far is at most a quarter of `WORK`, since it is expected to take four times the
-    work of the first. Its draws are kept if it ends within eight times the work so far, and if not too many of its
-    trajectories reach the maximum tree depth. Otherwise the first draws are kept.
+    A repeated run is tuned for longer or for a higher acceptance (`_Attempts.following`). Its draws are kept if its
+    first length ends within eight times the work so far and within `WORK`, and if not too many of its trajectories
+    reach the maximum tree depth. Otherwise the draws before it are kept.
     """
-    ladder = _acceptances(formulation, settings)
+    attempts = _Attempts(ladder=_acceptances(formulation, settings), run=run)
     lengths = _lengths(formulation, run)
     found: Sampled | None = None
     spent = 0.0
-    for acceptance in ladder:
-        own = {**settings, "target_accept": acceptance}
+    attempt: _Attempt | None = attempts.first
+    while attempt is not None:
+        own = {**settings, "target_accept": attempt.acceptance}
+        size = replace(run, tune=attempt.tune)
         stopping = Stopping(
             lengths=lengths,
             judge=partial(_judged, formulation),
-            may_stop=partial(
-                _may_stop, chains=run.chains, spent=spent, is_last=acceptance == ladder[-1]
-            ),
+            may_stop=partial(_may_stop, attempts=attempts, made=attempt, spent=spent),
             clock=clock,
+            work=WORK - spent,
             most=math.inf if found is None else min(_TIMES_AT_MOST * spent, WORK - spent),
         )
         try:
             if sampler == "pymc":
                 # it stores all latent numbers at each position, and compiles in each call
-                new = _judged(formulation, sample_with_pymc(formulation, run, own))
+                new = _judged(formulation, sample_with_pymc(formulation, size, own))
             else:
-                new = sample_with_nutpie(formulation, run, settings=own, stopping=stopping)
+                new = sample_with_nutpie(formulation, size, settings=own, stopping=stopping)
         except KeyboardInterrupt:
             if found is None:
                 raise
@@ -108,12 +168,16 @@ def sample_with_nuts(
         if found is not None and not _is_better(new):
             return replace(found, is_interrupted=new is not None and new.is_interrupted)
         assert new is not None  # the first length of the first run is always completed
-        facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
+        facts = {
+            "sampling_seconds": clock.seconds,
+            "target_accept": attempt.acceptance,
+            "tune": attempt.tune,
+        }
         found = replace(new, stats={**new.stats, **facts})
         spent = spent + new.work
-        is_done = found.is_interrupted or clock.is_over or not diverges(found)
-        if is_done or not _may_repeat(spent):
-            break
+        if found.is_interrupted or clock.is_over:
+            return found
+        attempt = attempts.following(attempt, found, spent)
     assert found is not None
     return found
 
@@ -140,17 +204,13 @@ def _judged(formulation: RelaxedCounts, sampled: Sampled) -> Sampled:
     return replace(sampled, mixing=mixing_of(own, sampled.statistics["energy"]))
 
 
-def _may_stop(sampled: Sampled, *, chains: int, spent: float, is_last: bool) -> bool:
+def _may_stop(sampled: Sampled, *, attempts: _Attempts, made: _Attempt, spent: float) -> bool:
     """Return True if a run may stop: it was interrupted, has mixed, or will be repeated, so that it need not mix."""
     mixing = sampled.mixing
-    if sampled.is_interrupted or (mixing is not None and is_mixed(mixing, chains)):
+    has_mixed = mixing is not None and is_mixed(mixing, attempts.run.chains)
+    if sampled.is_interrupted or has_mixed:
         return True
-    return not is_last and diverges(sampled) and _may_repeat(spent + sampled.work)
-
-
-def _may_repeat(spent: float) -> bool:
-    """Return True if a second run is not expected to take too much work."""
-    return _TIMES_EXPECTED * spent <= WORK
+    return attempts.following(made, sampled, spent + sampled.work) is not None
 
 
 def _is_better(new: Sampled | None) -> bool:

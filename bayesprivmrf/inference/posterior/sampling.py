@@ -35,8 +35,9 @@ def draw_posterior(
 
     The chains continue until `is_mixed`, up to 16 times their length or `WORK` operations; `draws` draws per chain
     are kept, evenly spaced. If too many trajectories diverged, everything is sampled again with a step size that is
-    tuned for a higher acceptance, unless `target_accept` is given or the work would be too large. Divergences arise
-    at nearly empty cells, whose counts grow exponentially with their potentials. When `time_limit`, in seconds, has
+    tuned for a higher acceptance, unless `target_accept` is given or the work would be too large. If chains are far
+    from mixing, they are sampled again after longer tuning, unless `tune` is given. Divergences arise at nearly empty
+    cells, whose counts grow exponentially with their potentials. When `time_limit`, in seconds, has
     passed, sampling is neither continued nor repeated.
 
     Raises

@@ -616,13 +616,19 @@ def absolute():
 
 @pytest.fixture
 def runs(monkeypatch):
-    """Runs of nutpie in which every tenth trajectory counts as divergent, up to a `least` acceptance of 0.8."""
-    made = SimpleNamespace(least=HIGHER[0], acceptances=[], interrupted=None)
+    """Runs of nutpie in which every tenth trajectory counts as divergent, up to a `least` acceptance of 0.8.
+
+    Chains with fewer tuning draws than `least_tune` count as far from mixing.
+    """
+    made = SimpleNamespace(
+        least=HIGHER[0], acceptances=[], least_tune=0, tunes=[], interrupted=None
+    )
     real = nutpie_sampler.sample_with_nutpie
 
     def sample(formulation, run, *, settings, stopping):
         acceptance = settings["target_accept"]
         made.acceptances.append(acceptance)
+        made.tunes.append(run.tune)
         if acceptance == made.interrupted:
             raise KeyboardInterrupt
 
@@ -630,7 +636,10 @@ def runs(monkeypatch):
             lost = np.zeros(sampled.statistics["diverging"].shape, dtype=bool)
             lost[:, ::10] = acceptance < made.least
             statistics = {**sampled.statistics, "diverging": lost}
-            return stopping.judge(replace(sampled, statistics=statistics))
+            found = stopping.judge(replace(sampled, statistics=statistics))
+            if run.tune < made.least_tune and found.mixing is not None:
+                return replace(found, mixing=found.mixing._replace(r_hat=1.2, bulk=20.0, tail=20.0))
+            return found
 
         lossy = replace(stopping, judge=judged)
         return real(formulation, run, settings=settings, stopping=lossy)
@@ -692,6 +701,34 @@ def test_smaller_steps_that_take_too_long_leave_what_was_drawn_before(monkeypatc
     assert posterior.stats["target_accept"] == USUAL
     assert posterior.status is Status.NOT_TRUSTED
     assert posterior.tree["posterior"].sizes["draw"] == 300
+
+
+def test_chains_that_are_far_from_mixing_are_tuned_for_longer(absolute, runs):
+    runs.least = USUAL
+    runs.least_tune = 201
+    posterior = NUTS.fit(absolute, rng=1, chains=2, draws=200)
+    assert runs.tunes == [200, 1000]
+    assert posterior.stats["tune"] == 1000
+    assert posterior.status is Status.CONVERGED
+
+
+def test_longer_tuning_and_smaller_steps_may_both_be_needed(absolute, runs):
+    runs.least_tune = 201
+    posterior = NUTS.fit(absolute, rng=1, chains=2, draws=200)
+    assert list(zip(runs.acceptances, runs.tunes, strict=True)) == [
+        (USUAL, 200),
+        (HIGHER[0], 200),
+        (HIGHER[0], 1000),
+    ]
+    assert posterior.status is Status.CONVERGED
+
+
+@pytest.mark.parametrize("settings", [{"tune": 200}, {"draws": 99}], ids=["tune", "few draws"])
+def test_longer_tuning_is_not_begun_against_a_setting_or_for_few_draws(absolute, runs, settings):
+    runs.least = USUAL
+    runs.least_tune = 201
+    fit_quickly(absolute, **{"draws": 120, "tune": None} | settings)
+    assert runs.tunes == [200]
 
 
 @pytest.mark.slow

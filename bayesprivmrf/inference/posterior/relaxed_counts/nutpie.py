@@ -20,7 +20,6 @@ from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import (
     STATISTICS,
-    WORK,
     Clock,
     Run,
     Sampled,
@@ -43,6 +42,8 @@ class Stopping:
         Functions that add the mixing to draws, and that return True if sampling may stop.
     clock
         When its limit has passed, the draws of the last completed length are returned.
+    work
+        Largest number of operations with which a run is continued beyond the first length.
     most
         Largest number of operations of the first length; infinite if that length is always completed.
     """
@@ -51,6 +52,7 @@ class Stopping:
     judge: Callable[[Sampled], Sampled]
     may_stop: Callable[[Sampled], bool]
     clock: Clock
+    work: float = math.inf
     most: float = math.inf
 
 
@@ -120,7 +122,7 @@ def sample_with_nutpie(
             for length in lengths:
                 if found is not None:
                     # whether to continue depends on the work, so that draws depend on the seed alone
-                    if found.work * (tune + length) > WORK * (tune + done):
+                    if found.work * (tune + length) > stopping.work * (tune + done):
                         break
                     if stopping.clock.is_over:
                         return replace(found, is_late=True)

@@ -43,6 +43,10 @@ from bayesprivmrf.inference.posterior.whole_records.births import FAR, first_rec
 from bayesprivmrf.inference.posterior.whole_records.bounds import log_density
 from bayesprivmrf.inference.posterior.whole_records.moves import draw_record, move_records, sum_rows
 
+# Most moves of potentials together with the records in a sweep, and records that all of them visit; arbitrary
+_MOST_TOGETHER = 8
+_VISITS_TOGETHER = 20_000
+
 
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
@@ -318,6 +322,12 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
     return total
 
 
+@njit(nogil=True, **INNER)
+def moves_together(total):
+    """Return the number of moves of the potentials together with so many records in a sweep."""
+    return max(1, min(_MOST_TOGETHER, _VISITS_TOGETHER // max(total, 1)))
+
+
 @kept()
 def advance_effects(
     total, moves, births, reach, bounds, wanted, records, tables, beta, log_scales, step, is_tuning, state, data,
@@ -353,9 +363,9 @@ def advance_effects(
         if effects.hyper.size:
             _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
         condition(beta, state.shapes, state.values, data, effects, plan)
-        # potentials, scales and records together: up to eight times, while all moves visit 20,000 records
+        # potentials, scales and records together
         if effects.basis.size:
-            for _ in range(max(1, min(8, 20_000 // max(total, 1)))):
+            for _ in range(moves_together(total)):
                 move_together(
                     beta, log_scales, records, trial, total, step, is_tuning, state, data, effects, plan, rng
                 )  # fmt: skip
