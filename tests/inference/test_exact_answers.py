@@ -7,8 +7,16 @@ import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, least_squares
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
+from bayesprivmrf.inference import (
+    CGM,
+    LatentCounts,
+    NaiveMLE,
+    NoiseAwareMAP,
+    Status,
+    gather,
+    least_squares,
+)
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -186,3 +194,35 @@ def test_intervals_beside_exact_margins_hold_tables_that_noise_blurs():
             rows = solution.interval(list(pair))
             held.append((rows["lower"] <= truth) & (truth <= rows["upper"]))
     assert np.mean(np.concatenate(held)) > 0.8
+
+
+PAIR = specification({"a": range(4), "b": range(5)}, [("a", "b")])
+
+
+def beside_exact_margins(effects, seed):
+    """Release of 1,000 people with exact margins and a noisy table; the effects have a standard deviation."""
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(PAIR, 1000, rng, scale=effects)
+    margins = [q.table("a"), q.table("b")]
+    return release(PAIR, counts, margins, [q.table("a", "b")], DiscreteLaplace(30.0), seed, 1000)
+
+
+def test_a_given_scale_that_exact_margins_contradict_is_not_trusted():
+    """Exact margins are met whatever the prior, so that the misfit of the numbers alone does not tell."""
+    for seed in range(5):
+        made = beside_exact_margins(1.0, seed)
+        for scale in (0.01, 0.05):
+            with pytest.warns(ConsistencyWarning, match="contradicts the given `scale`"):
+                solution = NoiseAwareMAP(scale=scale).fit(made)
+            assert solution.status is Status.NOT_TRUSTED
+            assert any("leave `scale` to be learned" in problem for problem in solution.problems)
+        assert NoiseAwareMAP().fit(made).status is Status.CONVERGED
+
+
+def test_a_right_scale_is_not_accused_beside_exact_margins():
+    """Of 30 releases none, at a level of 0.001 each."""
+    for scale in (0.1, 0.3, 0.8):
+        for seed in range(10):
+            solution = NoiseAwareMAP(scale=scale).fit(beside_exact_margins(scale, 100 + seed))
+            assert solution.status is Status.CONVERGED
+            assert solution.stats["scale_tail"] > 1e-3

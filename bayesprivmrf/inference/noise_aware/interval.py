@@ -272,7 +272,7 @@ def answers_covariances(mode: Mode, answers: AnswersPerRecord) -> Covariances:
     variances = 1 / mode.prior.precision(mode.log_scales)
     prior = (rows * variances) @ rows.T
     if mode.means.is_smaller or mode.curvature.formed is not None:
-        noise = rows @ _coordinate_noise(mode) @ rows.T
+        noise = rows @ coordinate_noise(mode) @ rows.T
         return Covariances(whole=noise + _sampling_of(mode, rows), noise=noise, prior=prior)
     padded = np.column_stack([rows, np.zeros(len(rows))])
     if mode.means.effects.size <= _FORMED or not mode.means.tells_all:
@@ -302,13 +302,13 @@ def contrast_covariances(mode: Mode, rows: FloatArray) -> Covariances:
         The functions, shape (rows, d).
     """
     require_few_coordinates(mode)
-    noise = rows @ _coordinate_noise(mode) @ rows.T
+    noise = rows @ coordinate_noise(mode) @ rows.T
     variances = 1 / mode.prior.precision(mode.log_scales)
     prior = (rows * variances) @ rows.T
     return Covariances(whole=noise + _sampling_of(mode, rows), noise=noise, prior=prior)
 
 
-def _coordinate_noise(mode: Mode) -> FloatArray:
+def coordinate_noise(mode: Mode) -> FloatArray:
     """Return the covariance of the coordinates that the noise leaves, shape (d, d)."""
     return _noise_covariance(mode)[:-1, :-1]
 
@@ -325,7 +325,7 @@ def _sampling_of(mode: Mode, rows: FloatArray) -> FloatArray:
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
     require_few_coordinates(mode)
-    covariance = _coordinate_noise(mode)
+    covariance = coordinate_noise(mode)
     if mode.means.is_smaller:
         return covariance
     return covariance + _sampling_curvature(mode).covariance
