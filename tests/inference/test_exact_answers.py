@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 
+from bayesprivmrf import analysis
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference import (
@@ -226,3 +227,23 @@ def test_a_right_scale_is_not_accused_beside_exact_margins():
             solution = NoiseAwareMAP(scale=scale).fit(beside_exact_margins(scale, 100 + seed))
             assert solution.status is Status.CONVERGED
             assert solution.stats["scale_tail"] > 1e-3
+
+
+def test_odds_ratios_that_noise_hides_have_the_uncertainty_of_their_scale():
+    """The error is above that of the learned scale, and below the exact one of its prior given the main effects.
+
+    A local log odds ratio is twice a standard normal coordinate times the scale. The exact error was computed by
+    400,000 draws of the scales, weighted by the density of the main effects.
+    """
+    model = specification({"a": range(3), "b": range(3)}, [("a", "b")])
+    margin = np.exp(0.3 * np.array([-1.0, 0.0, 1.0]))
+    counts = np.rint(1000 * np.outer(margin, margin) / margin.sum() ** 2).ravel()
+    margins = [q.table("a"), q.table("b")]
+    law = DiscreteLaplace(10_000.0)
+    made = release(model, counts, margins, [q.table("a", "b")], law, 1, counts.sum())
+    solution = NoiseAwareMAP().fit(made)
+    rows = analysis.odds_ratios(solution, "a", "b")
+    errors = np.log(rows["upper"] / rows["lower"]).to_numpy() / (2 * 1.6449)
+    assert (errors > 1.2 * 2 * solution.stats["scale_of_order_2"]).all()
+    assert (errors < 1.58).all()
+    assert (rows["status"] == "prior").all()
