@@ -1,6 +1,6 @@
 """Intervals of `NoiseAwareMAP` where margins are exact beside noisy tables.
 
-    OMP_NUM_THREADS=1 uv run python -m benchmarks.exact_margins --releases 40 > exact-margins.csv
+    OMP_NUM_THREADS=1 uv run python -m benchmarks.exact_margins --releases 24 > exact-margins.csv
 
 A chain of three variables with 3, 3 and 2 states and normal log-linear effects: none, weak, moderate or strong ones,
 or few; 1,000 people. The tables of its two pairs have discrete Laplace noise; the margins of all variables, or of the
@@ -155,7 +155,7 @@ def row(case: Case, releases: int) -> dict[str, object]:
 def main() -> None:
     """Print a row a case."""
     parser = argparse.ArgumentParser(description="Intervals where margins are exact.")
-    parser.add_argument("--releases", type=int, default=40)
+    parser.add_argument("--releases", type=int, default=24)
     releases = parser.parse_args().releases
     warnings.simplefilter("ignore")
     found = pd.DataFrame([row(case, releases) for case in CASES])

@@ -13,8 +13,8 @@ all. The precision of t is that of its prior plus the Fisher information of the 
 
 .. math:: I_{gh} = 2 \sum_{i ∈ g, j ∈ h} R_{ij}^2, \qquad R = 1 - T^{-1/2} C\, T^{-1/2} .
 
-The statuses of rows depend on C alone (`bayesprivmrf.inference.joint_estimate`). Without this part, intervals of odds
-ratios under noise stronger than the counts held 0.80, and with it 0.91 (benchmarks/exact_margins.py).
+The statuses of rows depend on C alone (`bayesprivmrf.inference.joint_estimate`). benchmarks/exact_margins.py measures
+the coverage under noise stronger than the counts.
 
 References
 ----------
