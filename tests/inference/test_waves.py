@@ -139,7 +139,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
     ]
     formulation = formulation_on(gather(waves, population="waves"), 10, scale=1.0)
     assert formulation.keeps_sums
-    prior = populations(formulation, 12_000, 3).marginals[0].reshape(-1, 2, 4)
+    prior = populations(formulation, 10_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     parts, firsts = [], []
     for size, noisy in zip(sizes, values, strict=True):

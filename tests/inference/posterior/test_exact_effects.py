@@ -126,9 +126,8 @@ def summed(formulation, totals, size=12_000, potentials=None):
     ("model", "law", "records", "total_range", "scale"),
     [
         pytest.param(SQUARE, DiscreteLaplace(1.0), 4, None, None, marks=pytest.mark.slow),
-        pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
         pytest.param(SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None, marks=pytest.mark.slow),
-        (ZEROS, Laplace(0.5), 4, None, 1.5),
+        pytest.param(ZEROS, Laplace(0.5), 4, None, 1.5, marks=pytest.mark.slow),
         pytest.param(TIED, Laplace(1.0), 2, (1, 3), 1.0, marks=pytest.mark.slow),
         (SCORED, Laplace(1.0), 2, None, 1.0),
         pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
@@ -227,11 +226,11 @@ def six_sweeps(formulation, law, size, *, is_followed):
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales, potentials, records, N and noise from their joint law; six sweeps later they have it still.
 
-    Two-sample tests at 1e-4 on 350 replicates of the first and last state: a wrong acceptance ratio moves them.
+    Two-sample tests at 1e-4 on 200 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     evidence = gather(release_of(ODD, 40, law, 2, total=False))
     formulation = NormalEffects(evidence=evidence, total_range=(5, 80))
-    for before, after in six_sweeps(formulation, law, 350, is_followed=is_followed):
+    for before, after in six_sweeps(formulation, law, 200, is_followed=is_followed):
         assert ks_2samp(before, after).pvalue > 1e-4
 
 

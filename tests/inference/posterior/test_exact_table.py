@@ -140,12 +140,12 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
 
 @pytest.mark.parametrize("total", few([None, 20]))
 def test_a_chain_that_starts_in_its_law_stays_in_it(total):
-    """Shapes, counts, N and noise from their joint law; the chain's law has them still: two-sample tests at 1e-4."""
+    """Shapes, counts, N and noise from their joint law; the chain keeps it: two-sample tests at 1e-4 of 100."""
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
     prior = TableEngine(evidence=gather(blank), **known)
-    for _ in range(140):
+    for _ in range(100):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
@@ -179,6 +179,6 @@ def test_empty_cells_of_a_long_table_add_nothing_to_the_number_of_records():
     counts[:20] = rng.multinomial(2000, rng.dirichlet(np.ones(20)))
     model = specification({"a": list(range(45)), "b": list(range(20))}, [("a", "b")])
     release = noisy_release(model, counts, Gaussian(3.0), rng)
-    posterior = LatentCounts().fit(release, rng=1, chains=2, draws=90, tune=200)
+    posterior = LatentCounts().fit(release, rng=1, chains=2, draws=90, tune=100)
     assert posterior.stats["formulation"] == "exact"
     assert abs(posterior.stats["total"] - 2000) < 3 * posterior.stats["total_standard_error"]

@@ -152,7 +152,7 @@ def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concent
     widths = []
     for formulation in ("exact", "hyper-dirichlet"):
         estimator = LatentCounts(formulation=formulation, concentration=concentration)
-        posterior = estimator.fit(release, rng=1, chains=2, draws=800, tune=400, progress_bar=False)
+        posterior = estimator.fit(release, rng=1, chains=2, draws=500, tune=200, progress_bar=False)
         drawn = posterior.tree["posterior"]["potentials[a,b]"].to_numpy().reshape(-1, 12)
         low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
         widths.append(high - low)
