@@ -146,7 +146,7 @@ def costs_by_promise(seeds) -> Iterator[float]:
 
 
 def test_no_neighbour_of_random_models_workloads_and_declared_cliques_costs_more_than_is_promised():
-    assert 0.99 < max(costs_by_promise(range(12))) <= 1 + 1e-12
+    assert 0.99 < max(costs_by_promise(range(5))) <= 1 + 1e-12
 
 
 def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(monkeypatch):
