@@ -141,6 +141,7 @@ def test_a_model_of_the_releases_own_cliques_is_the_default():
         np.testing.assert_array_equal(one.potentials.flat, other.potentials.flat)
 
 
+@pytest.mark.slow
 def test_posterior_of_independence_is_the_enumerated_one():
     # every table of the records and a fine grid of effects, with the prior that LatentCounts states
     size, scale, tau = 12, 1.5, 0.6

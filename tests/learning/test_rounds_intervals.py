@@ -218,6 +218,7 @@ def test_the_width_of_an_interval_is_the_spread_of_estimates_of_the_same_records
 @pytest.mark.filterwarnings(
     "ignore:the noise hides all dependence"
 )  # of two columns that do not depend
+@pytest.mark.slow
 def test_intervals_of_rare_states_that_were_merged_hold_their_shares():
     """Of 30 states 24 are rare; 90 % intervals of 20 releases: at least .8 of 480 (level below 1e-6 if .9 hold)."""
     rng = np.random.default_rng(3)

@@ -331,20 +331,6 @@ def test_the_command_line_takes_persons(tmp_path, capsys):
     said = json.loads(capsys.readouterr().out)
     assert (said["guarantee"]["unit"], said["settings"]["at_most"]) == ("person", 2)
     assert not main(["audit", str(out), "--runs", "100"])
-    assert not main(
-        [
-            "audit",
-            "laplace",
-            "--epsilon",
-            "1",
-            "--set",
-            "person=id",
-            "--set",
-            "at_most=2",
-            "--runs",
-            "100",
-        ]
-    )
 
 
 @pytest.mark.parametrize("at_most", [1, 3])

@@ -776,6 +776,7 @@ def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_c
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("adjacency", few(ADJACENCIES))
+@pytest.mark.slow
 def test_whole_releases_of_queries_pass_their_audit(adjacency):
     network, queries = STACKS["mixed kinds"]
     mechanism = make(LaplaceStatistics, queries, 8.0, adjacency=adjacency, weights=[1] * 4)

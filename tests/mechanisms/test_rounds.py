@@ -126,6 +126,7 @@ def test_whatever_is_answered_the_filter_is_charged_no_more_than_the_budget(adja
         )  # nothing but rare states
 
 
+@pytest.mark.slow
 def test_an_audit_refutes_rounds_with_too_little_noise(monkeypatch, capsys):
     given = ["audit", "select-measure", "--rho", "1", "--runs", "100"]
     assert main(given) == 0

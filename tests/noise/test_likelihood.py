@@ -375,6 +375,7 @@ def test_an_estimate_is_right_on_average(estimator):
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.SamplingWarning"
 )  # draws that are not extended
+@pytest.mark.slow
 def test_intervals_of_records_hold_them_at_their_level():
     """Of the six cells of 6 releases, 36 intervals at 0.9: at least 25, which a true level misses once in 10,000."""
     rng = np.random.default_rng(13)
@@ -551,7 +552,17 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is
     assert off_total < 0.12
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(
+    "law",
+    [
+        pytest.param(
+            law,
+            id=name,
+            marks=[] if name.endswith("most") or "whole" in name else [pytest.mark.slow],
+        )
+        for name, law in LAWS.items()
+    ],
+)
 def test_one_table_has_the_posterior_of_the_sum_over_all_tables(law):
     release = bpm.NoisyStatistics.from_tables(PAIR, {("a", "b"): [[3, 1], [0, 4]]}, noise=law)
     evidence = gather(release, takes_bounds=True)

@@ -300,6 +300,7 @@ def test_estimates_from_random_rounding_are_right_on_average(estimator):
     assert (np.abs(found.mean(axis=0) - counts.ravel()) < 6 * error + 0.5).all()
 
 
+@pytest.mark.slow
 def test_margins_that_are_rounded_as_well_sharpen_the_cells():
     """Intervals hold the counts, and beat those of the published cells alone."""
     rng = np.random.default_rng(8)
@@ -575,6 +576,7 @@ def test_counts_far_from_the_middle_of_their_range_contradict_nothing(estimator)
         assert estimator.fit(wrong).status == "not trusted"
 
 
+@pytest.mark.slow
 def test_interactions_beside_exact_totals_have_intervals_that_hold():
     """90 % intervals of 81 cells; three standard errors below, with the cells of a table taken as independent."""
     held = []

@@ -83,6 +83,7 @@ def test_counts_are_those_of_the_sum_over_all_tables(case, is_private, draws):
     np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_of_withheld_counts_hold_them_at_their_level():
     """Tables from the prior, counts below 10 withheld after noise: 90 % intervals of them, at a level of 1e-4.
 

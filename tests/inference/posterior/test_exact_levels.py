@@ -262,6 +262,7 @@ def deeper():
     ("law", "is_followed"),
     [pytest.param(DiscreteLaplace(1.0), False, marks=pytest.mark.slow), (Gaussian(9.0), True)],
 )
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales of three levels, effects, records, N and noise from their joint law have it six sweeps later.
 

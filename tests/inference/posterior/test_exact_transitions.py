@@ -110,6 +110,7 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
         pytest.param("sums", 1, "end", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     """Shapes, rows, records, N and noise from their joint law; twenty sweeps later they have it still.
 
