@@ -193,6 +193,7 @@ def test_posterior_of_independence_is_the_enumerated_one():
     )
 
 
+@pytest.mark.slow
 def test_mode_and_posterior_agree_on_population_and_records():
     rng = np.random.default_rng(0)
     states = {"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}

@@ -296,6 +296,7 @@ def test_a_model_of_no_records_is_not_trusted_nor_are_its_intervals():
         pytest.param(20_000, 0.05, 0.02, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_errors_of_effects_are_their_spread_over_records_and_noise(records, rho, rare):
     """Chi-square limits of a standard deviation of 24 releases, level 1e-4, a tenth wider for the first order.
 

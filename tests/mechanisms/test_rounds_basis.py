@@ -180,6 +180,7 @@ def test_a_thousand_columns_have_a_size():
     assert len(plan) == 1 + len(rounds_plan.ROUND_SHARES)
 
 
+@pytest.mark.slow
 def test_little_room_bears_the_forest_first_and_what_fits_later():
     """Fourteen pairs of a chain of 15 have 126 cells; 200 leave a few for the rounds after the first."""
     data = chain(4_000, 15, 3)
