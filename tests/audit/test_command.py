@@ -189,6 +189,7 @@ def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, tmp_path, c
     assert (graph["cost"] is None) == (status == 3)  # infinite
 
 
+@pytest.mark.slow
 def test_estimates_of_a_network_are_audited_end_to_end(capsys):
     assert main(["audit", "objective-perturbation", "--epsilon", "3", "--runs", "100"]) == 0
     assert "whole releases" in capsys.readouterr().out

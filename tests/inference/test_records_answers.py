@@ -84,7 +84,7 @@ def nearly_deterministic(records, rng):
     return counts, counts + np.rint(rng.laplace(scale=10.0, size=counts.shape))
 
 
-@pytest.mark.parametrize("records", [1e3, 1e9, 1e12])
+@pytest.mark.parametrize("records", [1e3, 1e12])
 def test_nearly_deterministic_tables_hold_their_counts_however_many_records(records):
     model = specification({"a": [0, 1, 2], "b": [0, 1, 2]}, [("a", "b")])
     rng = np.random.default_rng([73, int(np.log10(records))])

@@ -393,6 +393,7 @@ def chain_release(share):
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+@pytest.mark.slow
 def test_tied_steps_and_their_ends_agree_by_mode_and_posterior():
     """Draws that are not extended are enough: they miss limits by less than half of the fifth of a width allowed."""
     release = chain_release("potentials")

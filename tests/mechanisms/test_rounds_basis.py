@@ -48,6 +48,7 @@ def test_the_first_round_measures_a_forest_and_of_a_chain_the_chain():
     }
 
 
+@pytest.mark.slow
 def test_whatever_stands_out_the_first_round_closes_no_ring():
     rng = np.random.default_rng(2)
     kind = rng.integers(0, 4, 3_000)  # all depend on all

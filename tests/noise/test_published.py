@@ -231,6 +231,7 @@ def worst_difference(finished, mean, deviation):
 
 
 @pytest.mark.parametrize("rule", ENUMERATED.values(), ids=ENUMERATED)
+@pytest.mark.slow
 def test_cells_and_all_their_margins_have_the_posterior_of_the_sum_over_all_tables(rule):
     rng = np.random.default_rng(3)
     counts = np.array([[3, 1], [3, 6]])

@@ -193,7 +193,7 @@ PEOPLE = np.array([2, 0, 0, 1, 1, 0, 0, 1])  # of (n1, 1), (n1, 0), (s1, 1), ...
         (
             [IN_REGIONS, q.table("ill")],
             Gaussian(1.5),
-            [2, 3, 4, 5],
+            [2, 3, 4],
         ),  # areas of a region told by nothing
     ],
     ids=["areas and regions", "regions alone"],

@@ -144,6 +144,7 @@ def test_records_of_other_models_too(case):
     )  # some cells' deviations are known by rare draws alone
 
 
+@pytest.mark.slow
 def test_steps_of_shared_transitions_may_be_within_bounds_after_noise():
     """Counts of each window withheld after noise: exchanges of tails weigh the bounds, as moves of records do."""
     chain = ModelSpecification(

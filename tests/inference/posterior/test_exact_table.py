@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
-from repeats import again, few
+from repeats import again
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf import queries as q
@@ -138,7 +138,8 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     assert (found != starts).any(axis=1).mean() > 0.3
 
 
-@pytest.mark.parametrize("total", few([None, 20]))
+@pytest.mark.slow
+@pytest.mark.parametrize("total", [None, 20])
 def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     """Shapes, counts, N and noise from their joint law; the chain keeps it: two-sample tests at 1e-4 of 100."""
     rng, first, last = np.random.default_rng(3), [], []
@@ -172,6 +173,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+@pytest.mark.slow
 def test_empty_cells_of_a_long_table_add_nothing_to_the_number_of_records():
     """2,000 records in 20 of 900 cells: with a floor of .1 in each, N is five standard errors too large."""
     rng = np.random.default_rng(0)

@@ -142,6 +142,7 @@ def test_parameters_follow_the_whole_numbers_that_relaxed_counts_stand_for():
 
 
 @pytest.mark.parametrize("concentration", [0.1, *again(1.0)])
+@pytest.mark.slow
 def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concentration):
     """Widths of 90 % intervals against the engine that moves whole records: within 15 % in the mean over cells."""
     model = specification({"a": [0, 1, 2, 3], "b": ["x", "y", "z"]}, [("a", "b")])
