@@ -90,8 +90,10 @@ def test_the_sensitivity_over_all_persons_is_attained_and_never_exceeded(
     assert found.is_exact
 
 
-@pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize(
+    ("kind", "adjacency"),
+    list(zip([GaussianStatistics, LaplaceStatistics], ADJACENCIES, strict=True)),
+)
 @pytest.mark.parametrize("queries", [None, *(stack for _, stack in list(STACKS.values())[:3])])
 def test_the_noise_of_a_release_keeps_its_promise_for_all_persons_and_no_more(
     kind, adjacency, queries
