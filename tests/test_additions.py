@@ -135,6 +135,7 @@ main(["fit", "one.release", "--method", "tempered"])
 """
 
 
+@pytest.mark.slow
 def test_these_files_are_enough_for_a_law_that_is_released_saved_and_loaded(tmp_path):
     copy_with(LAW, tmp_path)
     loaded = "\nprint(bayesprivmrf.load_release('staircase.release').noise)"

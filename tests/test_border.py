@@ -145,7 +145,9 @@ def test_the_package_imports_in_under_a_second_and_without_heavy_libraries():
         "import sys, time, json\nbegin = time.perf_counter()\nimport bayesprivmrf\n"
         "print(json.dumps([time.perf_counter() - begin, [m for m in sys.modules if '.' not in m]]))"
     )
-    runs = [in_a_fresh_process(code) for _ in range(3)]
+    runs = [in_a_fresh_process(code)]
+    if runs[0][0] >= 1.0:  # a busy machine: the quickest of three counts
+        runs += [in_a_fresh_process(code) for _ in range(2)]
     assert HEAVY.isdisjoint(runs[0][1])
     assert min(seconds for seconds, _ in runs) < 1.0
 

@@ -101,7 +101,7 @@ def test_every_place_at_which_a_posteriors_file_may_end_is_survived(results, tmp
     posterior, path = results["posterior"], tmp_path / "kept.nc"
     posterior.save(path)
     whole = path.read_bytes()
-    for size in (1, len(whole) // 2, len(whole) - 1):
+    for size in (len(whole) // 2, len(whole) - 1):
         with largest_file(int(size)), pytest.raises(ArgumentError, match="File too large"):
             posterior.save(path)
     assert path.read_bytes() == whole
@@ -123,6 +123,7 @@ def small_disk(folder, size):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="mounts a tmpfs")
+@pytest.mark.slow
 def test_on_a_full_and_on_a_read_only_disk_every_old_file_is_kept(results, tmp_path):
     with small_disk(tmp_path, 2**20):
         for kind, one in results.items():

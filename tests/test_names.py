@@ -144,7 +144,9 @@ def require_both(frame, name):
     assert written["estimate"].tolist() == pytest.approx(frame["estimate"].tolist())
 
 
-@pytest.mark.parametrize("name", [*COLUMNS, "cell", *PARTS, *FOREIGN, *OTHER], **ids)
+@pytest.mark.parametrize(
+    "name", [*COLUMNS, "cell", "method", *FOREIGN[:4], "status_", 0, ("a", 1)], **ids
+)
 def test_interval_frames_keep_a_variable_beside_their_columns(solution, name):
     require_both(solution.interval([name, "b"]), name)
     alone = solution.interval(name)
@@ -164,7 +166,7 @@ def test_arrays_of_marginals_become_frames_and_data_sets(solution, name):
     assert table.to_dataset().sizes == {str(name): 2, "b": 2}
 
 
-@pytest.mark.parametrize("name", DRAWN, **ids)
+@pytest.mark.parametrize("name", ["status", "simulated", "chain", "cell", "status_", 0], **ids)
 def test_posteriors_keep_a_variable_beside_their_axes(posterior, name):
     require_both(posterior.interval([name, "b"]), name)
     measured = posterior.quantity(lambda draw: draw.marginal([name, "b"]))
@@ -183,7 +185,7 @@ def test_posteriors_keep_a_variable_beside_their_axes(posterior, name):
 
 
 def test_a_posterior_of_such_names_comes_back_from_its_file(tmp_path):
-    posterior = drawn(["status", "simulated", "chain", "cell", "total", 0])
+    posterior = drawn(["status", "chain", 0])
     posterior.save(tmp_path / "p.nc")
     again = bpm.load_posterior(tmp_path / "p.nc")
     pd.testing.assert_frame_equal(
@@ -221,7 +223,9 @@ def test_files_of_the_command_line_have_distinct_names_of_columns(tmp_path, caps
 
 
 @pytest.mark.parametrize(
-    "name", [*COLUMNS, *READ, "cell", "table", *PARTS, *FOREIGN, *OTHER], **ids
+    "name",
+    ["note", *READ, "cell", "table", "answer", *FOREIGN[:4], "count", 0, 2.5, ("a", 1)],
+    **ids,
 )
 def test_readers_keep_a_variable_beside_the_columns_of_noise(tmp_path, name):
     network = bpm.declare({name: ["x", "y"], "b": ["u", "v"]}, [(name, "b")])
@@ -257,7 +261,7 @@ def test_a_column_of_noise_is_not_taken_for_a_variable(name):
         read_counts(network, rows, noise=Laplace(2.0))
 
 
-@pytest.mark.parametrize("name", [*COLUMNS, *FOREIGN, 0, 7, True, ("a", 1)], **ids)
+@pytest.mark.parametrize("name", ["status", *FOREIGN, 0, True, ("a", 1)], **ids)
 def test_records_of_such_columns_are_released_learned_and_drawn(name, tmp_path):
     columns = pd.Index([name, "b"], dtype=object, tupleize_cols=False)
     cells = np.repeat([["x", "u"], ["x", "v"], ["y", "u"], ["y", "v"]], [50, 20, 10, 40], axis=0)

@@ -381,6 +381,7 @@ def test_short_intervals_are_not_hidden_by_their_points():
     assert panel.get_xlabel() == "probability minus truth"
 
 
+@pytest.mark.slow
 def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
     rng = np.random.default_rng(4)
     draws, replications, quantities = 63, 150, 1000

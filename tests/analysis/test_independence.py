@@ -70,6 +70,7 @@ def test_without_noise_the_statistic_is_that_of_pearson():
     assert found.expected == pytest.approx(expected.expected_freq, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_the_statistic_is_about_chi_square_under_the_null_and_p_values_uniform():
     rng = np.random.default_rng(3)
     noise = DiscreteLaplace(5.0)

@@ -88,6 +88,7 @@ def test_interactions_that_the_model_excludes_are_named():
     )
 
 
+@pytest.mark.slow
 def test_two_thousand_draws_of_six_variables_take_seconds():
     states = {f"x{i}": [0, 1] for i in range(6)}
     counts = np.random.default_rng(0).integers(20, 80, [2] * 6)

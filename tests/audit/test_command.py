@@ -90,7 +90,7 @@ def test_a_plug_in_with_nine_tenths_of_its_noise_is_flagged(
         "--set",
         f"share={share}",
         "--runs",
-        "200",
+        "100",
     ]
     assert main([*given, "--json"]) == status
     told = json.loads(capsys.readouterr().out)
@@ -160,7 +160,7 @@ def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys
 def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(
     given, adjacency, capsys
 ):
-    assert main(["audit", *given, "--adjacency", adjacency, "--runs", "500", "--json"]) == 0
+    assert main(["audit", *given, "--adjacency", adjacency, "--runs", "100", "--json"]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert sum(one["promised"] for one in findings) == pytest.approx(1.0)
     for one in findings:
@@ -182,7 +182,7 @@ class Easy(StableStructure):
 def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, tmp_path, capsys, monkeypatch):
     settings = ["--epsilon", "1", "--set", "delta=1e-3", "--set", f"lower={lower}"]
     with entry_points(tmp_path, monkeypatch, "bayesprivmrf.mechanisms", easy=Easy):
-        assert main(["audit", "easy", *settings, "--runs", "500", "--json"]) == status
+        assert main(["audit", "easy", *settings, "--runs", "100", "--json"]) == status
     distance, graph = json.loads(capsys.readouterr().out)["findings"]
     assert 0.99 < distance["cost"] <= 1.0
     assert graph["is_refuted"] == (status == 3)
@@ -190,7 +190,7 @@ def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, tmp_path, c
 
 
 def test_estimates_of_a_network_are_audited_end_to_end(capsys):
-    assert main(["audit", "objective-perturbation", "--epsilon", "3", "--runs", "500"]) == 0
+    assert main(["audit", "objective-perturbation", "--epsilon", "3", "--runs", "100"]) == 0
     assert "whole releases" in capsys.readouterr().out
 
 
@@ -242,7 +242,7 @@ def test_the_tables_within_a_learned_release_are_audited(tmp_path, capsys):
     many = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (5000, 2)), columns=["a", "c"])
     learned = SelectMeasure(rho=1.0, degree=1, measure="tables").release(MODEL_OF_TWO, many)
     learned.save(tmp_path / "tables.release")
-    assert main(["audit", str(tmp_path / "tables.release"), "--runs", "500", "--json"]) == 0
+    assert main(["audit", str(tmp_path / "tables.release"), "--runs", "100", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)["findings"]
     assert 0 < found["cost"] < found["promised"] == 1.0  # a part of what was spent
 

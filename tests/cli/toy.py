@@ -48,8 +48,8 @@ def never(self, *_):
 
 
 WIDE = [
-    f"v{i}" for i in range(12)
-]  # every pair of twelve variables of eight states: one clique of 8^12 cells
+    f"v{i}" for i in range(10)
+]  # every pair of ten variables of eight states: one clique of 8^10 cells
 
 
 WIDE_MODEL = f"cliques = {[[v, w] for v in WIDE for w in WIDE if v < w]}\n" + "".join(

@@ -8,7 +8,6 @@ from inference.conftest import (
     specification,
     tables_of,
 )
-from repeats import few
 from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
@@ -54,8 +53,8 @@ def _energies(model, potentials):
     return log_joint(model, potentials)
 
 
-@pytest.mark.parametrize("law", few([Laplace(4.0), Gaussian(5.0), DiscreteLaplace(4.0)], most=2))
-@pytest.mark.parametrize("model", [CHAIN, LOOP], ids=["chain", "loop"])
+@pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(5.0)])
+@pytest.mark.parametrize("model", [LOOP], ids=["loop"])
 def test_dual_e_step_maximises_the_published_objective(model, law):
     rng = np.random.default_rng(11)
     counts, _ = simulated_counts(model, 300, rng)
@@ -65,7 +64,7 @@ def test_dual_e_step_maximises_the_published_objective(model, law):
     step = e_step.dual_e_step(e_step.EStepProblem(evidence, evidence.engine("exact"), theta))
     best = 300 * step.marginals
     value = e_step_value(model, release, theta, best)
-    for _ in range(5):  # any other consistent table with total N, near or far, is no better
+    for _ in range(3):  # any other consistent table with total N, near or far, is no better
         other = 300 * tables_of(model, rng.dirichlet(np.ones(len(joint_states(model)))))
         for share in (1e-2, 1e-1, 0.5):
             assert (

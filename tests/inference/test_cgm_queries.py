@@ -130,9 +130,14 @@ def objective_of(evidence, theta, p, marginals):
 @pytest.mark.parametrize(
     ("name", "kind", "law"),
     [
-        *((name, kind, LAWS[0]) for name in MODELS for kind in KINDS),
+        # each model with two kinds of queries, each kind with two models and more
+        *(
+            (name, KINDS[(place + turn) % len(KINDS)], LAWS[0])
+            for place, name in enumerate(MODELS)
+            for turn in (0, 2)
+        ),
         # the penalty of a law does not depend on the model
-        *(("isolated", kind, LAWS[1]) for kind in KINDS),
+        ("isolated", "weighted", LAWS[1]),
         *(
             pytest.param("isolated", kind, law, marks=pytest.mark.slow)
             for kind in KINDS

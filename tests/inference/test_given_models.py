@@ -141,6 +141,7 @@ def test_a_model_of_the_releases_own_cliques_is_the_default():
         np.testing.assert_array_equal(one.potentials.flat, other.potentials.flat)
 
 
+@pytest.mark.slow
 def test_posterior_of_independence_is_the_enumerated_one():
     # every table of the records and a fine grid of effects, with the prior that LatentCounts states
     size, scale, tau = 12, 1.5, 0.6
@@ -173,13 +174,14 @@ def test_posterior_of_independence_is_the_enumerated_one():
         release,
         model=[("a",), ("b",)],
         rng=3,
-        draws=2000,
+        draws=1000,
+        chains=2,
         progress_bar=False,
     )
     frame = posterior.interval(["a", "b"])
-    np.testing.assert_allclose(frame["estimate"], wanted, atol=0.008)
+    np.testing.assert_allclose(frame["estimate"], wanted, atol=0.015)
     own = posterior.interval(["a", "b"], of="records")
-    np.testing.assert_allclose(own["estimate"], of_records, atol=0.1)
+    np.testing.assert_allclose(own["estimate"], of_records, atol=0.2)
     assert set(frame["status"]) <= {"model", "doubtful"}
     names = set(posterior.tree["posterior"].data_vars)
     assert {"marginal[a]", "marginal[b]", "counts[a]", "counts[b]"} <= names
@@ -191,6 +193,7 @@ def test_posterior_of_independence_is_the_enumerated_one():
     )
 
 
+@pytest.mark.slow
 def test_mode_and_posterior_agree_on_population_and_records():
     rng = np.random.default_rng(0)
     states = {"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}
@@ -428,16 +431,12 @@ def test_loopy_inference_of_a_smaller_model_is_refused():
             estimator(inference="loopy").fit(release, model=[("a",), ("b",)])
 
 
-@pytest.mark.parametrize("given", [[("a", "b"), ("c",)], "ties"], ids=["smaller", "ties"])
-def test_files_store_the_model(given, tmp_path):
+def test_files_store_the_model(tmp_path):
     rng = np.random.default_rng(4)
     states = {"a": [0, 1], "b": [0, 1], "c": [0, 1]}
-    if given == "ties":
-        given = bpm.declare(states, [("a", "b"), ("b", "c")], tied=[[("a", "b"), ("b", "c")]])
-        release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
-    else:
-        release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
-    how = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, **SHORT}
+    given = bpm.declare(states, [("a", "b"), ("b", "c")], tied=[[("a", "b"), ("b", "c")]])
+    release, _ = saturated(states, joint_of(states, [("a", "b")], rng), 300, 2.0, rng)
+    how = {"rng": 1, "draws": 20, "tune": 20, "chains": 2, **SHORT}
     posterior = quiet(bpm.LatentCounts(), release, model=given, **how)
     posterior.save(tmp_path / "p.nc")
     again = bpm.load_posterior(tmp_path / "p.nc")

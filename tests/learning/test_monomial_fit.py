@@ -184,6 +184,7 @@ def test_a_rare_event_made_impossible_by_noise_has_a_moderate_estimate(order, ad
     assert max(before) > 10
 
 
+@pytest.mark.slow
 def test_rare_indicators_are_fitted_near_their_couplings():
     rng = np.random.default_rng(7)
     family = Monomials.complete(8, 3)

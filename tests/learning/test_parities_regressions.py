@@ -142,7 +142,9 @@ def test_order_two_is_the_map_of_an_ising_model():
     assert coefficients[family.positions[2,]] == pytest.approx(fields[2], abs=0.02)
 
 
-@pytest.mark.parametrize("law", [None, NoNoise()], ids=["l1", "linf"])
+@pytest.mark.parametrize(
+    "law", [None, pytest.param(NoNoise(), marks=pytest.mark.slow)], ids=["l1", "linf"]
+)
 def test_coefficients_are_recovered(law):
     family = Monomials.complete(4, 3)
     h = triple(family)

@@ -48,7 +48,7 @@ def test_where_nothing_is_told_limits_are_those_of_the_prior():
     )
 
 
-@pytest.mark.parametrize("people", [3, 10])
+@pytest.mark.parametrize("people", [3, pytest.param(10, marks=pytest.mark.slow)])
 def test_limits_hold_the_couplings_of_few_people_where_linear_ones_do_not(people):
     """Couplings of the prior, a count of people with noise: the linear law holds too few from below."""
     rng, size, prior = np.random.default_rng(people), 4_000, 0.3

@@ -68,6 +68,7 @@ def quarters(found):
     )
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_records_that_lack_all_answers():
     """The errors of two releases are small, and their intervals cover the truth."""
     found = cells(answers, range(2))

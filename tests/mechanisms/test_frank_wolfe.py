@@ -195,9 +195,9 @@ def test_the_steps_come_from_the_noisy_number_of_records_alone():
     assert len({release.details["noise_multiple"] for release in made}) == 1
 
 
-@pytest.mark.parametrize("cliques", [None, [("z", "a"), (0,), (7,)]])
 @pytest.mark.parametrize("kind", few([PrivateFrankWolfe, PaperFrankWolfe]))
-def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, kind, tmp_path):
+def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(kind, tmp_path):
+    cliques = [("z", "a"), (0,), (7,)]
     mechanism = kind(rho=1.0, width=1.0, steps=15, adjacency="replace-one")
     learned = mechanism.release(network(cliques), frame(2000), rng=12)
     learned.save(tmp_path / "couplings.release")
@@ -205,7 +205,7 @@ def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, kin
     assert loaded.map.as_dict() == learned.map.as_dict()
     np.testing.assert_array_equal(loaded.map.eligible, learned.map.eligible)
     np.testing.assert_array_equal(loaded.coupling_matrix, learned.coupling_matrix)
-    intervals = [release.couplings_interval(rng=13, replicates=3) for release in (learned, loaded)]
+    intervals = [release.couplings_interval(rng=13, replicates=2) for release in (learned, loaded)]
     pd.testing.assert_frame_equal(*intervals)
     assert (intervals[0]["lower"] <= intervals[0]["upper"]).all()
 
@@ -346,6 +346,7 @@ def test_steps_and_no_number_of_records_say_nothing_of_it():
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @pytest.mark.parametrize("kind", [PrivateFrankWolfe, PaperFrankWolfe])
+@pytest.mark.slow
 def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(kind):
     """200 first steps of two nodes: at level 1e-4 within 0.1 of their share, which is near uniform below 0.05."""
     settings = {"width": 1.0, "adjacency": "replace-one"}

@@ -67,7 +67,6 @@ KEPT = [
     "regression",
     "multiplicative weights",
     "gradient ascent",
-    "search",
 ]
 
 
@@ -116,7 +115,7 @@ def draws(mechanism, network) -> int:
 def test_one_interruption_of_any_draw_loses_no_release_and_the_whole_promise_is_stamped(name):
     mechanism, network = LEARNERS[name]
     last = draws(mechanism, network)
-    for at in sorted({1, 2, last // 2, last} - {0}):
+    for at in sorted({1, 2, last}):
         account = Account()
         with warnings.catch_warnings(record=True):
             warnings.simplefilter("always")
@@ -131,8 +130,8 @@ def test_one_interruption_of_any_draw_loses_no_release_and_the_whole_promise_is_
     ("name", "kind"),
     [
         *((name, KeyboardInterrupt) for name in KEPT),
+        pytest.param("search", KeyboardInterrupt, marks=pytest.mark.slow),
         ("rounds", MemoryError),
-        ("rounds", TimeoutError),
     ],
 )
 def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, name, kind):
@@ -224,7 +223,7 @@ def test_rounds_keep_every_table_that_was_drawn(monkeypatch, is_wide):
     tables = len(released(mechanism, NETWORK, data(), whole).statistics.measurements)
     assert tables > len(VARIABLES) + 2
     seen = set()
-    for at in (1, 5, *range(9, whole.calls + 1, max(whole.calls // 5, 1))):
+    for at in (1, 9, whole.calls // 2, whole.calls):
         with pytest.warns(InterruptionWarning):
             release = released(mechanism, NETWORK, data(), Interrupting((at,)))
         measured = release.statistics.measurements
@@ -325,7 +324,7 @@ def test_an_interruption_shows_no_more_of_a_neighbor_than_the_release_does():
             return super().add(counts, law)
 
     records = data(records=60)
-    for at in (1, 5, 9, 10):
+    for at in (5, 10):
         shown = []
         for neighbor in (records, records.iloc[1:], records.iloc[:-1]):
             with pytest.warns(InterruptionWarning):
@@ -336,8 +335,10 @@ def test_an_interruption_shows_no_more_of_a_neighbor_than_the_release_does():
         assert shown[0] == shown[1] == shown[2]
 
 
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, ValueError])
-@pytest.mark.parametrize("name", ["rounds", "one choice"])
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("rounds", KeyboardInterrupt), ("rounds", ValueError), ("one choice", MemoryError)],
+)
 def test_a_paid_model_is_kept_if_its_judgement_fails(name, kind, monkeypatch):
     judged, calls = LearnedSolution.judged, []
 

@@ -46,7 +46,7 @@ KINDS = ["rounds", "tables", "moments", "frank-wolfe", "parities", "dpsgd"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "tiny"])
-@pytest.mark.parametrize("records", [0, 1, 10])
+@pytest.mark.parametrize("records", [0, 10])
 def test_hardly_any_records_are_never_trusted(records, kind):
     """Of two seeds none: ten errors of the number are 34 records at least, 7 errors from 10, a tail of 1e-12."""
     assert {released(kind, records, seed).status for seed in range(2)} == {"not trusted"}

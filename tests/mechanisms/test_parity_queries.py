@@ -228,8 +228,9 @@ def test_a_lower_order_fit_is_pairwise_and_multiplicative_weights_are_fitted_exa
     assert expectation == pytest.approx(release.values["z", 0, "a"], abs=1e-5)
 
 
-@pytest.mark.parametrize("cliques", [None, [("z", 0), (0, "a"), (7,)]], ids=["all", "declared"])
-@pytest.mark.parametrize("method", ["gaussian", "pmw"])
+@pytest.mark.parametrize(
+    ("method", "cliques"), [("gaussian", [("z", 0), (0, "a"), (7,)]), ("pmw", None)]
+)
 def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, method):
     release = ParityQueries(rho=1.0, order=2, method=method).release(
         network(cliques), frame(500), rng=1
@@ -262,19 +263,20 @@ def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, met
         release.save(tmp_path / "model.release")
 
 
+@pytest.mark.slow
 def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     mechanism = ParityQueries(rho=0.1, order=3, method="gaussian")
     models = [
         mechanism.release(network(), frame(4_000, seed), rng=seed).fit(ridge=0.0)
-        for seed in range(40)
+        for seed in range(24)
     ]
     model = models[0]
     found = model.couplings_interval(prob=0.9, rng=2, replicates=20)
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
     spread = np.std([each.monomials[found.index] for each in models], axis=0)
-    again = calibrated.replicates_of(model, 60, np.random.default_rng(2))
+    again = calibrated.replicates_of(model, 40, np.random.default_rng(2))
     simulated = np.std([each.monomials[found.index] for each in again], axis=0)
-    assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.2)
+    assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.25)
     width = found["upper"] - found["lower"]
     assert (
         0.9 < np.median(width / (2 * 1.645 * spread)) < 1.6

@@ -177,9 +177,11 @@ def test_the_events_of_one_person_never_change_the_order_of_others(kind):
                 ["s1", "s2"],
                 ["s2", "s3"],
             ]
-        # both order positions by one function, so each odd value is for one of them, in turn by kind
-        first = (list(KINDS).index(kind) + number) % len(MAKERS)
-        for turn, odd in list(enumerate(ODD))[first :: len(MAKERS)]:
+        # Both order positions by one function, so each odd value is for one of them, in turn by kind. Values of one
+        # type stand beside each other, so that of two that do, one is met by each kind.
+        every = 2 * len(MAKERS)
+        first = (list(KINDS).index(kind) + 2 * number) % every
+        for turn, odd in list(enumerate(ODD))[first::every]:
             row = pd.DataFrame(
                 {"id": [99], "wave": pd.Series([None], dtype=object), "state": ["s0"]}
             )

@@ -207,7 +207,7 @@ def wide_data(records: int) -> pd.DataFrame:
 STATES = {f"{name}{seed}": range(2 if name == "c" else 3) for seed in range(3) for name in "abc"}
 
 
-@pytest.mark.parametrize("adjacency", ADJACENCIES)
+@pytest.mark.parametrize("adjacency", few(ADJACENCIES))
 def test_a_wide_release_replayed_on_neighbours_is_the_same_and_costs_no_more_than_promised(
     adjacency, monkeypatch
 ):

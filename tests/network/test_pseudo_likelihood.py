@@ -61,10 +61,10 @@ def test_a_root_is_found_exactly_where_one_exists(name):
             assert non_negative == (math.inf if pulls.sum() > 0 else 0.0)
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 5.0), (-1.0, 0.25), (0.5, 0.75)])
+@pytest.mark.parametrize("bounds", [(0.0, 5.0), (-1.0, 0.25)])
 def test_no_beta_within_bounds_has_a_larger_pseudo_likelihood(bounds):
     grid = np.linspace(
-        *bounds, 21
+        *bounds, 11
     )  # it is concave in beta, so that a better one would show beside the best
     for network in small_networks().values():
         for s in configurations(len(network)):

@@ -358,28 +358,29 @@ def test_the_number_of_records_is_estimated_without_bias():
     assert estimates.std() == pytest.approx(stated, rel=4 / math.sqrt(2 * size))
 
 
-@pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.CGM(), bpm.NoiseAwareMAP()])
+@pytest.mark.parametrize("estimator", [bpm.NaiveMLE(), bpm.NoiseAwareMAP()])
 def test_an_estimate_is_right_on_average(estimator):
-    """Of each cell, over 20 releases of 2,000 records: within five standard errors, a level of 5 in 10,000."""
+    """Of each cell, over 12 releases of 2,000 records: within six standard errors, a level of 5 in 10,000."""
     rng = np.random.default_rng(11)
     found = []
-    for _ in range(20):
+    for _ in range(12):
         solution = estimator.fit(release_of(records(rng, 2000), rng))
         assert solution.status is not Status.NOT_TRUSTED
         found.append(np.ravel(solution.marginal(["a", "b"])))
     found = np.array(found)
     error = found.std(axis=0, ddof=1) / math.sqrt(len(found))
-    np.testing.assert_array_less(np.abs(found.mean(axis=0) - JOINT.ravel()), 5 * error)
+    np.testing.assert_array_less(np.abs(found.mean(axis=0) - JOINT.ravel()), 6 * error)
 
 
 @pytest.mark.filterwarnings(
     "ignore::bayesprivmrf.errors.SamplingWarning"
 )  # draws that are not extended
+@pytest.mark.slow
 def test_intervals_of_records_hold_them_at_their_level():
-    """Of the six cells of 12 releases, 72 intervals at 0.9: at least 55, which a true level misses once in 2,000."""
+    """Of the six cells of 6 releases, 36 intervals at 0.9: at least 25, which a true level misses once in 10,000."""
     rng = np.random.default_rng(13)
     held, errors = 0, []
-    for seed in range(12):
+    for seed in range(6):
         counts = records(rng, 300)
         posterior = bpm.LatentCounts().fit(
             release_of(counts, rng), rng=seed, draws=150, tune=100, chains=2, time_limit=1e-9
@@ -388,10 +389,10 @@ def test_intervals_of_records_hold_them_at_their_level():
         truth = counts.sum(axis=2).ravel()
         held += ((frame["lower"] <= truth) & (truth <= frame["upper"])).sum()
         errors.append(frame["estimate"] - truth)
-    assert held >= 55
-    errors = np.array(errors)
-    error = errors.std(axis=0, ddof=1) / math.sqrt(len(errors))
-    np.testing.assert_array_less(np.abs(errors.mean(axis=0)), 4.5 * error)
+    assert held >= 25
+    # their mean over the cells as well, at a level of 1e-4 by Student's distribution
+    errors = np.mean(errors, axis=1)
+    assert abs(errors.mean()) < 9.7 * errors.std(ddof=1) / math.sqrt(len(errors))
 
 
 MATRIX = np.array([[0.8, 0.2], [0.3, 0.7]])
@@ -527,7 +528,9 @@ def errors_of(finished, wanted):
 
 
 @pytest.mark.parametrize(
-    ("law", "is_private"), [*((law, False) for law in LAWS), ("thinned", True)]
+    # one table has all of them below
+    ("law", "is_private"),
+    [(list(LAWS)[-1], False), ("thinned", True)],
 )
 def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is_private):
     release = bpm.NoisyStatistics.from_tables(
@@ -549,7 +552,17 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_tables(law, is
     assert off_total < 0.12
 
 
-@pytest.mark.parametrize("law", LAWS.values(), ids=LAWS)
+@pytest.mark.parametrize(
+    "law",
+    [
+        pytest.param(
+            law,
+            id=name,
+            marks=[] if name.endswith("most") or "whole" in name else [pytest.mark.slow],
+        )
+        for name, law in LAWS.items()
+    ],
+)
 def test_one_table_has_the_posterior_of_the_sum_over_all_tables(law):
     release = bpm.NoisyStatistics.from_tables(PAIR, {("a", "b"): [[3, 1], [0, 4]]}, noise=law)
     evidence = gather(release, takes_bounds=True)
@@ -570,7 +583,7 @@ def test_normal_effects_have_the_posterior_of_the_sum_over_all_tables():
     release = bpm.NoisyStatistics.from_tables(network, {("a",): [7, 2]}, noise=RULE, total=11)
     evidence = gather(release, takes_bounds=True)
     formulation = NormalEffects(evidence=evidence, scale=1.0, total=11)
-    drawn = formulation.sample(draws=3000, tune=200, chains=2, seed=1, time_limit=0.0)
+    drawn = formulation.sample(draws=2000, tune=200, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     # draws of the prior, of its potentials: the model's own
     prior = formulation.prior_draws(2_500, np.random.default_rng(1))

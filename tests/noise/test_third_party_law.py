@@ -464,6 +464,6 @@ def test_a_promise_of_delta_alone_is_audited_from_the_command_line(
     thinner, status, install, capsys
 ):
     install("bayesprivmrf.mechanisms", {"flat": FlatStatistics})
-    given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "5000"]
+    given = ["--set", "delta=0.1", "--set", f"thinner={thinner}", "--runs", "2000"]
     assert main(["audit", "flat", *given]) == status
     assert "delta = 0.1" in capsys.readouterr().out

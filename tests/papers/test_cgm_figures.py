@@ -152,6 +152,7 @@ def test_figure_3b_searches_twice_and_pays_for_it_once(made):
     assert spent[cgm_cells.PSGD_FREE] > 1.0  # two trials of that budget each
 
 
+@pytest.mark.slow
 def test_the_users_sequences_get_panels_of_their_own_and_are_called_real(files, tmp_path):
     names = [
         "biofam"

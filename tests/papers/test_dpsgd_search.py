@@ -21,6 +21,7 @@ from benchmarks.papers.dpsgd_search import DPSGDSearch, Trials
 GRID = {"clip": [0.5, 2.0], "steps": (10, 20), "sampling_rate": [0.5]}
 
 
+@pytest.mark.slow
 def test_a_search_keeps_to_its_budget_over_all_trials():
     search = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=GRID)
     account = Account()
@@ -59,6 +60,7 @@ def test_a_search_whose_trials_each_take_the_budget_states_what_all_of_them_spen
 
 
 @pytest.mark.parametrize("covers", ["search", "trial"])
+@pytest.mark.slow
 def test_what_one_trial_promises_pays_for_its_discrete_noise_too(covers, monkeypatch):
     checked = []
     for module in (dpsgd, dpsgd_search):

@@ -68,9 +68,10 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize(
     "asked",
-    [KINDS, pytest.param(["prising-all"], marks=pytest.mark.slow)],
+    [KINDS, ["prising-all"]],
     ids=["each kind", "all"],
 )
+@pytest.mark.slow
 def test_figures_are_written_where_the_files_are_given(asked, tiny, files, tmp_path, capsys):
     out, names = tmp_path / "out", PRISING if asked == ["prising-all"] else set(asked)
     code, printed, said = run(

@@ -149,6 +149,7 @@ def test_what_is_said_of_the_bounds_is_counted():
     assert "more than 2/3 of every packing in 1 of 2 cells, without privacy in 1 of 1" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", zhang_cells.ALGORITHMS)
 def test_error_of_every_algorithm_falls_with_records(algorithm):
     def errors(total):

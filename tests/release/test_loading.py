@@ -66,7 +66,7 @@ def try_all_edits(tmp_path, name, step):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", EACH_KIND)
 def test_a_nonsensical_value_is_refused_or_harmless(tmp_path, name):
-    try_all_edits(tmp_path, name, step=17)
+    try_all_edits(tmp_path, name, step=29)
 
 
 @pytest.mark.slow

@@ -49,6 +49,7 @@ def test_seeds_decide_the_replicate(release, solution):
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_numbers_vary_by_sampling_and_noise(release, solution):
     rng = np.random.default_rng(5)
     drawn = np.array([release.replicate(solution, rng=rng).flat for _ in range(REPLICATES)])

@@ -62,7 +62,7 @@ for turn in range({turns}):
 
 
 def test_of_several_processes_that_save_to_a_new_path_one_succeeds(tmp_path):
-    turns, savers = 40, 3
+    turns, savers = 25, 2
     script = SAVER.format(folder=str(Path(__file__).parents[1]), turns=turns, savers=savers)
     running = [
         subprocess.Popen(

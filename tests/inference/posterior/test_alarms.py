@@ -255,17 +255,17 @@ def relaxed_score(rng, *, share, guess, least):
 
 @pytest.mark.slow
 def test_relaxed_counts_that_end_short_of_the_share_of_zero_raise_no_alarm_under_the_right_prior():
-    """Means of 100 scores, with standard errors of .13 and .10; zero's share is whole, though not its place."""
-    rng, size = np.random.default_rng(7), 100
+    """Means of 30 scores, with standard errors of .24 and .18; zero's share is whole, though not its place."""
+    rng, size = np.random.default_rng(7), 30
     scores = {
         least: np.array(
             [relaxed_score(rng, share=0.5, guess=0.5, least=least) for _ in range(size)]
         )
         for least in (True, False)
     }
-    assert scores[True].mean() == pytest.approx(0, abs=0.55)
+    assert scores[True].mean() == pytest.approx(0, abs=0.9)
     assert scores[False].mean() < -0.65  # as they are, they lie above the truth
-    assert np.mean(scores[True] < -3.3) <= 0.02
+    assert np.mean(scores[True] < -3.3) <= 1 / 30
 
 
 def test_relaxed_counts_of_people_where_nobody_is_raise_the_alarm():

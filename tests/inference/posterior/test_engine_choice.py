@@ -238,6 +238,7 @@ def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(setti
     assert "formulation=" not in str(found[0].message)
 
 
+@pytest.mark.slow
 def test_an_explicit_exact_formulation_converges_whatever_the_number_of_records():
     """Chains of one table start within the noise of the release, however many records there are."""
     table = specification({"a": [0, 1, 2], "b": [0, 1, 2, 3]}, [("a", "b")])

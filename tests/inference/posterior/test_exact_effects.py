@@ -12,7 +12,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
-from inference.posterior.drawn import finished_of, formulation_of
+from inference.posterior.drawn import formulation_of
 from inference.posterior.engines import NormalEffects
 from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
@@ -125,10 +125,8 @@ def summed(formulation, totals, size=12_000, potentials=None):
 @pytest.mark.parametrize(
     ("model", "law", "records", "total_range", "scale"),
     [
-        pytest.param(SQUARE, DiscreteLaplace(1.0), 4, None, None, marks=pytest.mark.slow),
-        pytest.param(SQUARE, Gaussian(1.5), 3, (2, 4), 1.0, marks=pytest.mark.slow),
         pytest.param(SQUARE, DiscreteLaplace(30.0), 2, (1, 3), None, marks=pytest.mark.slow),
-        (ZEROS, Laplace(0.5), 4, None, 1.5),
+        pytest.param(ZEROS, Laplace(0.5), 4, None, 1.5, marks=pytest.mark.slow),
         pytest.param(TIED, Laplace(1.0), 2, (1, 3), 1.0, marks=pytest.mark.slow),
         (SCORED, Laplace(1.0), 2, None, 1.0),
         pytest.param(THREE_WAY, DiscreteLaplace(2.0), 2, None, None, marks=pytest.mark.slow),
@@ -224,14 +222,15 @@ def six_sweeps(formulation, law, size, *, is_followed):
     ("law", "is_followed"),
     [pytest.param(DiscreteLaplace(1.0), False, marks=pytest.mark.slow), (Gaussian(6.0), True)],
 )
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales, potentials, records, N and noise from their joint law; six sweeps later they have it still.
 
-    Two-sample tests at 1e-4 on 350 replicates of the first and last state: a wrong acceptance ratio moves them.
+    Two-sample tests at 1e-4 on 200 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     evidence = gather(release_of(ODD, 40, law, 2, total=False))
     formulation = NormalEffects(evidence=evidence, total_range=(5, 80))
-    for before, after in six_sweeps(formulation, law, 350, is_followed=is_followed):
+    for before, after in six_sweeps(formulation, law, 200, is_followed=is_followed):
         assert ks_2samp(before, after).pvalue > 1e-4
 
 
@@ -243,28 +242,6 @@ def test_the_number_of_records_drawn_from_its_prior_is_in_proportion_to_one_over
     found = np.bincount(populations(formulation, 4000, 8).total[0].astype(int))[1:]
     expected = 1 / np.arange(1, 9)
     assert chisquare(found, 4000 * expected / expected.sum()).pvalue > 1e-4
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::bayesprivmrf.errors.SamplingWarning"
-)  # a busy machine ends it early
-def test_many_records_have_the_posterior_of_the_relaxed_counts():
-    """5,000 records in a 2x2 grid: means of marginals within .25 deviations of NUTS, deviations within 15 %.
-
-    Five standard errors of 400 effective draws; cells that are nearly empty would take many more.
-    """
-    rng = np.random.default_rng(3)
-    counts, _ = simulated_counts(SQUARE, 5000, rng, scale=0.3)
-    release = noisy_release(SQUARE, counts, DiscreteLaplace(10.0), rng)
-    found = []
-    for name in ("exact", "log-linear"):
-        posterior = LatentCounts(formulation=name).fit(release, rng=1, draws=1000)
-        drawn = finished_of(posterior).marginals.reshape(4000, -1)
-        found.append((drawn.mean(axis=0), drawn.std(axis=0)))
-    (mean, deviation), (expected, spread) = found
-    assert np.abs((mean - expected) / spread).max() < 0.25
-    assert deviation == pytest.approx(spread, rel=0.15)
 
 
 @pytest.mark.filterwarnings(

@@ -145,7 +145,7 @@ def effective(indicators):
     )
 
 
-def require_same(formulation, totals, *, draws=3500, size=10_000):
+def require_same(formulation, totals, *, draws=2500, size=8000):
     """Distribution functions and means of the chains are the sum's, at 1e-4 for all events together.
 
     Events are that a probability is below the sum's quantiles at 5, 25, 50, 75 and 95 %, and that a count is at most
@@ -189,11 +189,11 @@ PEOPLE = np.array([2, 0, 0, 1, 1, 0, 0, 1])  # of (n1, 1), (n1, 0), (s1, 1), ...
 @pytest.mark.parametrize(
     ("noisy", "law", "totals"),
     [
-        ([TABLE, IN_REGIONS], Laplace(1.0), [5]),
+        pytest.param([TABLE, IN_REGIONS], Laplace(1.0), [5], marks=pytest.mark.slow),
         (
             [IN_REGIONS, q.table("ill")],
             Gaussian(1.5),
-            [2, 3, 4, 5],
+            [2, 3, 4],
         ),  # areas of a region told by nothing
     ],
     ids=["areas and regions", "regions alone"],
@@ -215,10 +215,9 @@ def test_probabilities_and_records_have_the_posterior_of_the_sum_over_all_tables
         [
             {"exact": [OF_REGIONS]},
             {"exact": [OF_REGIONS], "within": [q.table("area")]},
-            {"exact": [IN_REGIONS]},
         ]
     ),
-    ids=["regions", "regions, areas within bounds", "regions by illness"],
+    ids=["regions", "regions, areas within bounds"],
 )
 def test_records_beside_held_sums_of_larger_areas_have_it_too(known):
     """`auto` takes whole records there."""
@@ -263,10 +262,11 @@ def deeper():
     ("law", "is_followed"),
     [pytest.param(DiscreteLaplace(1.0), False, marks=pytest.mark.slow), (Gaussian(9.0), True)],
 )
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     """Scales of three levels, effects, records, N and noise from their joint law have it six sweeps later.
 
-    Two-sample tests at 1e-4 / 40 numbers on 300 replicates of the first and last state.
+    Two-sample tests at 1e-4 / 40 numbers on 200 replicates of the first and last state.
     """
     model = deeper()
     counties = q.coarsened("area", "group", area={"A": ["a1", "a2", "b1"], "B": ["c1", "c2"]})
@@ -277,7 +277,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(law, is_followed):
     assert (
         formulation.relaxed.latent.effects_prior.count == 7
     )  # the group's, and of each level the areas' and the pair's
-    for before, after in six_sweeps(formulation, law, 300, is_followed=is_followed):
+    for before, after in six_sweeps(formulation, law, 200, is_followed=is_followed):
         assert ks_2samp(before, after, method="asymp").pvalue > 1e-4 / 40
 
 

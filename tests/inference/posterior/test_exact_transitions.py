@@ -72,7 +72,6 @@ def conditionals(model):
         pytest.param("sums", DiscreteLaplace(1.0), 1, 0.5, None, None, marks=pytest.mark.slow),
         ("sums", DiscreteLaplace(3.0), 1, None, range(2, 5), None),
         pytest.param("steps", DiscreteLaplace(1.0), 1, 0.7, None, None, marks=pytest.mark.slow),
-        ("sums and a step", Gaussian(1.5), 1, None, None, None),
         pytest.param("weights", Gaussian(1.5), 1, 1.0, None, None, marks=pytest.mark.slow),
         ("sums", DiscreteLaplace(1.0), 2, 0.6, None, None),
         ("sums", DiscreteLaplace(1.0), 1, None, None, "end"),
@@ -106,16 +105,16 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
 @pytest.mark.parametrize(
     ("kind", "order", "end"),
     [
-        ("sums", 1, None),
-        pytest.param("sums and a step", 1, None, marks=pytest.mark.slow),
+        ("sums and a step", 1, None),
         pytest.param("sums", 2, None, marks=pytest.mark.slow),
         pytest.param("sums", 1, "end", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     """Shapes, rows, records, N and noise from their joint law; twenty sweeps later they have it still.
 
-    Two-sample tests at 1e-4 on 130 replicates of the first and last state: a wrong acceptance ratio moves them.
+    Two-sample tests at 1e-4 on 100 replicates of the first and last state: a wrong acceptance ratio moves them.
     """
     model, law = chain(3, 4 + order, order, end), DiscreteLaplace(4.0)
     queries = asked(model, kind, order)
@@ -125,7 +124,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     )
     sums, supported = blank._pooled, np.sort(blank.forest.cells)
     bound = [query.bind(model) for query in queries]
-    for _ in range(130):
+    for _ in range(100):
         position = rng.standard_normal(blank.shape_prior.size)
         log_rows = draw_log_rows(
             blank.shape_prior.forest, blank.shape_prior.shapes(position)[:, np.newaxis], rng
@@ -182,7 +181,7 @@ def test_every_question_takes_the_posterior_of_a_chain():
     own = windows(model)
     release = release_of(model, [q.pooled(own), q.table("x1")], DiscreteLaplace(5.0), 500, 2)
     posterior = bpm.LatentCounts().fit(
-        release, rng=1, draws=300, tune=200, chains=2, prior=True, time_limit=1e-9
+        release, rng=1, draws=100, tune=100, chains=2, prior=True, time_limit=1e-9
     )
     assert posterior.stats["formulation"] == "exact"
     assert posterior.stats["model"] == "shared transitions"

@@ -39,7 +39,7 @@ def relaxed(weights, total, shapes, forest=UNEQUAL):
 
 
 @pytest.mark.parametrize("shapes", [SHAPES, *again(0.2, 1.0)], ids=str)
-@pytest.mark.parametrize("total", [0.0, 3.0, 200.0])
+@pytest.mark.parametrize("total", [0.0, 200.0])
 def test_relaxed_counts_have_the_moments_of_the_dirichlet_multinomial(shapes, total):
     """Of 8,000 draws: means and (co)variances within six Monte Carlo standard errors."""
     rng, root, size = np.random.default_rng(1), 24, 8_000

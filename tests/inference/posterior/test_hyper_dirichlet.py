@@ -142,6 +142,7 @@ def test_parameters_follow_the_whole_numbers_that_relaxed_counts_stand_for():
 
 
 @pytest.mark.parametrize("concentration", [0.1, *again(1.0)])
+@pytest.mark.slow
 def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concentration):
     """Widths of 90 % intervals against the engine that moves whole records: within 15 % in the mean over cells."""
     model = specification({"a": [0, 1, 2, 3], "b": ["x", "y", "z"]}, [("a", "b")])
@@ -152,7 +153,7 @@ def test_potentials_of_empty_cells_are_as_uncertain_as_whole_records_say(concent
     widths = []
     for formulation in ("exact", "hyper-dirichlet"):
         estimator = LatentCounts(formulation=formulation, concentration=concentration)
-        posterior = estimator.fit(release, rng=1, chains=2, draws=800, tune=400, progress_bar=False)
+        posterior = estimator.fit(release, rng=1, chains=2, draws=500, tune=200, progress_bar=False)
         drawn = posterior.tree["posterior"]["potentials[a,b]"].to_numpy().reshape(-1, 12)
         low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
         widths.append(high - low)

@@ -497,7 +497,7 @@ def test_edges_that_the_prior_decides_are_told_with_the_remedy(are_rare):
     table[0, 0] += 1  # equal numbers would be multiples of one, as if they were rounded
     model = specification({"a": range(4), "b": range(4)}, [("a", "b")])
     release = NoisyStatistics.from_tables(model, {("a", "b"): table}, noise=Laplace(1.0))
-    short = {"rng": 1, "draws": 400, "tune": 200, "chains": 2, "time_limit": 1e-9}
+    short = {"rng": 1, "draws": 200, "tune": 100, "chains": 2, "time_limit": 1e-9}
     posterior = LatentCounts(formulation="hyper-dirichlet").fit(release, **short)
     if not are_rare:
         assert posterior.edge_presence(0.3)["probability"].item() < 0.1

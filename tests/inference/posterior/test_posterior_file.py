@@ -17,7 +17,7 @@ from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Laplace
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
-SHORT = {"draws": 40, "tune": 40, "chains": 2, "progress_bar": False}
+SHORT = {"draws": 40, "tune": 40, "chains": 2, "time_limit": 1e-9, "progress_bar": False}
 STATES = {"a": [0, 1], "b": ["x", "y", "z"], "c": [True, False]}
 
 

@@ -25,7 +25,9 @@ def fitted(**settings):
         return bpm.LatentCounts(formulation="exact").fit(release, rng=2, **settings)
 
 
-@pytest.mark.parametrize(("chains", "draws"), [(4, 60), (1, 60)])
+@pytest.mark.parametrize(
+    ("chains", "draws"), [(1, 60), pytest.param(4, 60, marks=pytest.mark.slow)]
+)
 def test_statuses_of_a_short_fit_are_those_of_the_draws_of_each_row(chains, draws, tmp_path):
     short = fitted(draws=draws, chains=chains)
     assert short.status is Status.ITERATION_LIMIT
@@ -48,6 +50,7 @@ def test_statuses_of_a_short_fit_are_those_of_the_draws_of_each_row(chains, draw
     assert again["status"].tolist() == frame["status"].tolist()
 
 
+@pytest.mark.slow
 def test_effects_and_odds_ratios_are_judged_by_their_own_draws():
     longer = fitted(draws=90)
     assert longer.status is Status.ITERATION_LIMIT
