@@ -60,7 +60,9 @@ def plain(seed, scale=2.0, people=2000):
 
 # each law once: numbers below zero under two laws, and tables that overlap under the two others
 of_made_and_laws = pytest.mark.parametrize(
-    ("made", "law"), list(zip([sparse, triples, triples, sparse], LAWS, strict=True)), ids=str
+    ("made", "law"),
+    list(zip([sparse, triples, triples, sparse], LAWS, strict=True)),
+    ids=lambda each: getattr(each, "__name__", repr(each)),
 )
 
 
