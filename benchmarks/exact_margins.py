@@ -1,12 +1,13 @@
 """Intervals of `NoiseAwareMAP` where margins are exact beside noisy tables.
 
-    OMP_NUM_THREADS=1 uv run python -m benchmarks.exact_margins --releases 40 > exact-margins.csv
+    OMP_NUM_THREADS=1 uv run python -m benchmarks.exact_margins --releases 24 > exact-margins.csv
 
-A chain of three variables with 3, 3 and 2 states, normal log-linear effects of standard deviation 0.7, or none; 1,000
-people. The tables of its two pairs have discrete Laplace noise; the margins of all variables, or of the first alone,
-are exact, or the number of people is. A row a case: the share of 90 % intervals that hold the probabilities of the
-pairs, the counts, and the local odds ratios; root mean square errors of probabilities and log odds ratios; and the
-fits that are not trusted.
+A chain of three variables with 3, 3 and 2 states and normal log-linear effects: none, weak, moderate or strong ones,
+or few; 1,000 people. The tables of its two pairs have discrete Laplace noise; the margins of all variables, or of the
+first alone, are exact, or the number of people is. A row a case: the share of 90 % intervals that hold the
+probabilities of the pairs, the counts, and the local odds ratios; root mean square errors of probabilities and log
+odds ratios; the median standard error of log odds ratios; the share of odds ratios with status `ok`, and the share of
+these that is held; and the fits that are not trusted.
 """
 
 from __future__ import annotations
@@ -29,31 +30,43 @@ NAMES = ("a", "b", "c")
 SHAPE = (3, 3, 2)
 PAIRS = (("a", "b"), ("b", "c"))
 PEOPLE = 1_000
-SPREAD = 0.7
-FIRST_SEED = 7_400
+FIRST_SEED = 7_500
+QUANTILE = 1.6449  # of the standard normal distribution at 0.95
+
+
+class Truth(NamedTuple):
+    """Standard deviation of the effects of a cell, and the share of cells that have one."""
+
+    spread: float
+    share: float = 1.0
 
 
 class Case(NamedTuple):
-    """Which margins are exact, the scale of the noise, and the standard deviation of the effects."""
+    """Which margins are exact, the scale of the noise, and the name of the truths."""
 
     exact: tuple[str, ...]
     scale: float
-    spread: float
+    truth: str
 
 
-CASES = (
-    Case(NAMES, 20.0, SPREAD),
-    Case(NAMES, 200.0, SPREAD),
-    Case(NAMES, 60.0, 0.0),
-    Case(("a",), 60.0, SPREAD),
-    Case((), 60.0, SPREAD),
-)
+TRUTHS = {
+    "none": Truth(0.0),
+    "weak": Truth(0.3),
+    "moderate": Truth(0.7),
+    "strong": Truth(1.2),
+    "few": Truth(1.4, 0.3),
+}
+NOISE = ((NAMES, 20.0), (NAMES, 200.0), (("a",), 60.0), ((), 60.0), ((), 10.0))
+CASES = tuple(Case(exact, scale, truth) for exact, scale in NOISE for truth in TRUTHS)
 
 
-def chain(spread: float, rng: np.random.Generator) -> np.ndarray:
+def chain(truth: Truth, rng: np.random.Generator) -> np.ndarray:
     """Return the probabilities of all joint states, shape `SHAPE`."""
-    energy = rng.normal(0, spread, SHAPE[:2])[:, :, np.newaxis] + rng.normal(0, spread, SHAPE[1:])
-    weights = np.exp(energy)
+    first, second = (
+        rng.normal(0, truth.spread, shape) * (rng.random(shape) < truth.share)
+        for shape in (SHAPE[:2], SHAPE[1:])
+    )
+    weights = np.exp(first[:, :, np.newaxis] + second)
     return weights / weights.sum()
 
 
@@ -95,7 +108,7 @@ def row(case: Case, releases: int) -> dict[str, object]:
     not_trusted = 0
     for seed in range(FIRST_SEED, FIRST_SEED + releases):
         rng = np.random.default_rng(seed)
-        shares = chain(case.spread, rng)
+        shares = chain(TRUTHS[case.truth], rng)
         counts = rng.multinomial(PEOPLE, shares.ravel()).reshape(SHAPE)
         fit = NoiseAwareMAP().fit(released(case, counts, rng))
         not_trusted += fit.status is Status.NOT_TRUSTED
@@ -109,6 +122,8 @@ def row(case: Case, releases: int) -> dict[str, object]:
                 "probabilities": compared(of_cells, truth),
                 "counts": compared(of_records, margin(counts, names)),
                 "odds ratios": compared(of_ratios, ratios),
+                "is ok": (of_ratios["status"] == "ok").to_numpy(),
+                "width": np.log(of_ratios["upper"].to_numpy() / of_ratios["lower"].to_numpy()),
                 "error": np.square(of_cells["estimate"].to_numpy() - truth.ravel()),
                 "error of log odds ratios": np.square(
                     np.log(of_ratios["estimate"].to_numpy() / ratios.ravel())
@@ -116,14 +131,23 @@ def row(case: Case, releases: int) -> dict[str, object]:
             }
             for name, values in each.items():
                 found.setdefault(name, []).append(values)
-    means = {name: float(np.concatenate(values).mean()) for name, values in found.items()}
+    whole = {name: np.concatenate(values) for name, values in found.items()}
+    is_ok = whole.pop("is ok")
+    widths = whole.pop("width")
+    means = {name: float(values.mean()) for name, values in whole.items()}
     for name in ("error", "error of log odds ratios"):
         means[name] = means[name] ** 0.5
+    of_ok = float("nan")
+    if is_ok.any():
+        of_ok = float(whole["odds ratios"][is_ok].mean())
     return {
         "exact": " ".join(case.exact) or "number of people",
         "scale": case.scale,
-        "effects": case.spread,
+        "effects": case.truth,
         **means,
+        "standard error of log odds ratios": float(np.median(widths)) / (2 * QUANTILE),
+        "ok": float(is_ok.mean()),
+        "ok odds ratios": of_ok,
         "not trusted": not_trusted,
     }
 
@@ -131,7 +155,7 @@ def row(case: Case, releases: int) -> dict[str, object]:
 def main() -> None:
     """Print a row a case."""
     parser = argparse.ArgumentParser(description="Intervals where margins are exact.")
-    parser.add_argument("--releases", type=int, default=40)
+    parser.add_argument("--releases", type=int, default=24)
     releases = parser.parse_args().releases
     warnings.simplefilter("ignore")
     found = pd.DataFrame([row(case, releases) for case in CASES])

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 
+from bayesprivmrf import analysis
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather, least_squares
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
+from bayesprivmrf.inference import (
+    CGM,
+    LatentCounts,
+    NaiveMLE,
+    NoiseAwareMAP,
+    Status,
+    gather,
+    least_squares,
+)
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -186,3 +195,55 @@ def test_intervals_beside_exact_margins_hold_tables_that_noise_blurs():
             rows = solution.interval(list(pair))
             held.append((rows["lower"] <= truth) & (truth <= rows["upper"]))
     assert np.mean(np.concatenate(held)) > 0.8
+
+
+PAIR = specification({"a": range(4), "b": range(5)}, [("a", "b")])
+
+
+def beside_exact_margins(effects, seed):
+    """Release of 1,000 people with exact margins and a noisy table; the effects have a standard deviation."""
+    rng = np.random.default_rng(seed)
+    counts, _ = simulated_counts(PAIR, 1000, rng, scale=effects)
+    margins = [q.table("a"), q.table("b")]
+    return release(PAIR, counts, margins, [q.table("a", "b")], DiscreteLaplace(30.0), seed, 1000)
+
+
+def test_a_given_scale_that_exact_margins_contradict_is_not_trusted():
+    """Exact margins are met whatever the prior, so that the misfit of the numbers alone does not tell."""
+    for seed in range(5):
+        made = beside_exact_margins(1.0, seed)
+        for scale in (0.01, 0.05):
+            with pytest.warns(ConsistencyWarning, match="contradicts the given `scale`"):
+                solution = NoiseAwareMAP(scale=scale).fit(made)
+            assert solution.status is Status.NOT_TRUSTED
+            assert any("leave `scale` to be learned" in problem for problem in solution.problems)
+        assert NoiseAwareMAP().fit(made).status is Status.CONVERGED
+
+
+def test_a_right_scale_is_not_accused_beside_exact_margins():
+    """Of 30 releases none, at a level of 0.001 each."""
+    for scale in (0.1, 0.3, 0.8):
+        for seed in range(10):
+            solution = NoiseAwareMAP(scale=scale).fit(beside_exact_margins(scale, 100 + seed))
+            assert solution.status is Status.CONVERGED
+            assert solution.stats["scale_tail"] > 1e-3
+
+
+def test_odds_ratios_that_noise_hides_have_the_uncertainty_of_their_scale():
+    """The error is above that of the learned scale, and below the exact one of its prior given the main effects.
+
+    A local log odds ratio is twice a standard normal coordinate times the scale. The exact error was computed by
+    400,000 draws of the scales, weighted by the density of the main effects.
+    """
+    model = specification({"a": range(3), "b": range(3)}, [("a", "b")])
+    margin = np.exp(0.3 * np.array([-1.0, 0.0, 1.0]))
+    counts = np.rint(1000 * np.outer(margin, margin) / margin.sum() ** 2).ravel()
+    margins = [q.table("a"), q.table("b")]
+    law = DiscreteLaplace(10_000.0)
+    made = release(model, counts, margins, [q.table("a", "b")], law, 1, counts.sum())
+    solution = NoiseAwareMAP().fit(made)
+    rows = analysis.odds_ratios(solution, "a", "b")
+    errors = np.log(rows["upper"] / rows["lower"]).to_numpy() / (2 * 1.6449)
+    assert (errors > 1.2 * 2 * solution.stats["scale_of_order_2"]).all()
+    assert (errors < 1.58).all()
+    assert (rows["status"] == "prior").all()

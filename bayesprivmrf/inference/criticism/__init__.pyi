@@ -1,6 +1,7 @@
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .noise_misfit import learned_contradictions
-from .verdict import contradictions, disagreement, shared_margins, verdict
+from .shared_margins import shared_margins
+from .verdict import contradictions, disagreement, verdict
 
 __all__ = [
     "contradictions",

@@ -38,6 +38,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -46,7 +48,7 @@ from bayesprivmrf.inference.criticism.farthest import Expected, farthest_number
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.kernels import ABSOLUTE, by_kernel
 
 # P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections. The levels of
@@ -134,19 +136,18 @@ def misfit_of_tables(
     Misfit or None
         None where no number has noise whose density is known.
     """
-    width = _width(evidence)
-    is_tested = _has_density(evidence)
-    if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
+    numbers = _tested(evidence)
+    is_tested = numbers.is_tested
+    if not numbers.has_some or not np.isfinite(mean[is_tested]).all():
         return None
     residual = np.where(is_tested, evidence.nearest(mean) - mean, 0.0)
     strains = by_kernel(
-        evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling
+        evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, numbers.width, sampling
     )
     values, degrees = (np.where(is_tested, each, 0.0) for each in strains)
-    owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
     value = max(values.sum() - slack, 0.0)
     number = degrees.sum()
-    own, of_own = (np.bincount(owner, each) for each in (values, degrees))
+    own, of_own = (np.bincount(numbers.owner, each) for each in (values, degrees))
     own = np.maximum(own - slack, 0.0)
     tails = np.where(of_own > 0, chdtrc(np.maximum(of_own, 1.0), own), np.inf)
     tail = float(chdtrc(number, value))
@@ -156,15 +157,39 @@ def misfit_of_tables(
     return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
 
 
-def _width(evidence: Evidence) -> FloatArray:
-    """Return the scale of the noise that residuals are compared with, records, shape (size,); ranges have none."""
+class _Tested(NamedTuple):
+    """Numbers that residuals are tested of.
+
+    Parameters
+    ----------
+    is_tested
+        Mask of the numbers whose noise has a density, shape (size,).
+    has_some
+        Whether there are some.
+    width
+        Scale of the noise that residuals are compared with, records, shape (size,); that of ranges is the least.
+    owner
+        Position of the measurement of each number, shape (size,).
+    """
+
+    is_tested: np.ndarray
+    has_some: bool
+    width: FloatArray
+    owner: IntArray
+
+
+@lru_cache(maxsize=4)
+def _tested(evidence: Evidence) -> _Tested:
+    """Return the numbers of the releases that residuals are tested of."""
+    is_tested = evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
     width = np.where(evidence.is_range, 0.0, evidence.noise_width)
-    return np.maximum(width, _LEAST_NOISE)
-
-
-def _has_density(evidence: Evidence) -> np.ndarray:
-    """Return the mask of the numbers whose noise has a density, shape (size,)."""
-    return evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
+    positions = np.arange(len(evidence.noise))
+    return _Tested(
+        is_tested=is_tested,
+        has_some=bool(is_tested.any()),
+        width=np.maximum(width, _LEAST_NOISE),
+        owner=np.repeat(positions, np.diff(evidence.offsets)),
+    )
 
 
 def learned_contradictions(
@@ -227,7 +252,7 @@ def misfit_of_estimate(evidence: Evidence, marginals: FloatArray) -> Misfit | No
     misfit = misfit_of_tables(evidence, expected.mean, sampling=expected.sampling)
     if misfit is None:
         return None
-    farthest = farthest_number(evidence, expected, _has_density(evidence))
+    farthest = farthest_number(evidence, expected, _tested(evidence).is_tested)
     if farthest is None or farthest.tail >= misfit.tail:
         return replace(misfit, tail=min(1.0, 2 * misfit.tail))
     return replace(
@@ -324,7 +349,7 @@ def misfit_of_free(
         return found
     seen = evidence.possible
     is_private = evidence.total_standard_error > 0
-    width = _width(evidence)[seen]
+    width = _tested(evidence).width[seen]
     is_square = evidence.kernels[seen] != ABSOLUTE
     nearest = found
     pull = np.zeros(len(width))

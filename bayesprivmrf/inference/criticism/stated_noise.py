@@ -47,7 +47,7 @@ times their number; twice the smaller of the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
@@ -59,7 +59,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_residuals import NoiseResiduals
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import NoiseDistribution
-from bayesprivmrf.noise.grid import MOST_DECIMALS, grid_of
+from bayesprivmrf.noise.grid import MOST_DECIMALS, grids_of
 from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE, code_of
 from bayesprivmrf.noise.likelihood import Likelihood
 
@@ -101,17 +101,15 @@ class _Numbers:
         Mask of the numbers that count records, none negatively, shape (numbers,).
     law
         Distribution of the noise.
+    grid
+        Step g of the published numbers, records.
     """
 
     position: int
     values: FloatArray
     is_count: np.ndarray
     law: NoiseDistribution
-
-    @cached_property
-    def grid(self) -> float:
-        """Step g of the published numbers, records."""
-        return grid_of(self.values)
+    grid: float
 
     @property
     def bin_width(self) -> float:
@@ -119,7 +117,7 @@ class _Numbers:
         has_ties = self.grid > 1 and self.grid % 2 == 0
         return self.grid + has_ties
 
-    @property
+    @cached_property
     def counts(self) -> FloatArray:
         """The numbers that count records, shape (counts,)."""
         return self.values[self.is_count]
@@ -165,7 +163,7 @@ def noise_contradictions(
     """
     if evidence.is_weighed:  # noise of weighted rows is stated in other units
         return (), {}
-    numbers = list(_told(evidence))
+    numbers = _told(evidence)
     found = [
         each
         for each in (
@@ -189,28 +187,31 @@ def noise_contradictions(
     return (problem,), {"noise_tail": tail}
 
 
-def _told(evidence: Evidence) -> Iterator[_Numbers]:
-    """Yield the measurements with additive noise of a known kernel."""
+def _told(evidence: Evidence) -> list[_Numbers]:
+    """Return the measurements with additive noise of a known kernel."""
+    positions: list[int] = []
+    places: list[IntArray] = []
     for position, law in enumerate(evidence.noise):
         if not law.is_additive or law.is_exact or law.is_bounded:
             continue
         if code_of(law.smooth) not in (ABSOLUTE, SQUARE):
             continue
-        block = slice(*evidence.offsets[position : position + 2])
-        inside = evidence.possible[block]
-        values = evidence.noisy_counts[block][inside]
-        if not values.size:
-            continue
+        start, stop = evidence.offsets[position : position + 2]
+        inside = start + np.flatnonzero(evidence.possible[start:stop])
+        if inside.size:
+            positions.append(position)
+            places.append(inside)
+    values = [evidence.noisy_counts[inside] for inside in places]
+    found = []
+    for position, inside, own, grid in zip(
+        positions, places, values, grids_of(values), strict=True
+    ):
+        is_count = np.ones(own.size, dtype=bool)
         if evidence.table_at(position)[1] is None:
-            is_count = evidence.is_count[block][inside]
-        else:
-            is_count = np.ones(values.size, dtype=bool)
-        yield _Numbers(
-            position=position,
-            values=values,
-            is_count=is_count,
-            law=cast("NoiseDistribution", law),
-        )
+            is_count = evidence.is_count[inside]
+        law = cast("NoiseDistribution", evidence.noise[position])
+        found.append(_Numbers(position=position, values=own, is_count=is_count, law=law, grid=grid))
+    return found
 
 
 def _clipped(evidence: Evidence, numbers: list[_Numbers]) -> _Finding | None:
@@ -244,7 +245,7 @@ def _rounded(evidence: Evidence, numbers: list[_Numbers]) -> _Finding | None:
     tails: list[float] = []
     places: list[int] = []
     for each in numbers:
-        if each.grid % 1 != 0 or not each.values.any():
+        if each.grid == 1 or each.grid % 1 != 0 or not each.values.any():
             continue
         least = math.sqrt(12 * _HARMLESS * each.law.variance)
         harmful = [base for base in _ROUNDED_TO if each.grid % base == 0 and base >= least]

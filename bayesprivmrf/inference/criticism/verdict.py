@@ -32,11 +32,9 @@ residual is a contrast of noise like the others; the p-value is the smallest one
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import combinations
 from typing import Any, TypedDict
 
 import numpy as np
@@ -52,14 +50,14 @@ from bayesprivmrf.inference.criticism.noise_misfit import (
     misfit_of_free,
 )
 from bayesprivmrf.inference.criticism.order import order_contradictions
+from bayesprivmrf.inference.criticism.shared_margins import ReleasedMargins
 from bayesprivmrf.inference.criticism.stated_noise import noise_contradictions
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.inference.noise_residuals import NoiseResiduals, noise_residuals
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, project
-from bayesprivmrf.noise.likelihood import Likelihood
-from bayesprivmrf.noise.tails import LOOKED_AT, combined, log_tails
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.tails import log_tails
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_MARGIN_TAIL = 1e-5
@@ -67,128 +65,10 @@ SMALLEST_MARGIN_TAIL = 1e-5
 _MOST_RESIDUALS = 400
 # Standard deviations, of a chi-squared variable, above its mean from which shared margins are judged all together
 _SUSPECT = 1.0
-# Variance of a table without noise, as a share of the smallest other one, so that it dominates the mean
-_SURE = 1e-6
-# Share of a squared bound below which a sum of squares surely stays within it: rounding, and `_SURE`, change less
-_NEAR = 0.999
-# Contrast, as a share of the numbers whose difference it is, below which it is their rounding error
-_ROUNDING = 1e-13
 # Standard deviation of a residual, as a share of that of the noise, below which the other answers determine it
 _DETERMINED = 1e-4
 # Weight of a draw of noise in a contrast below which it is a rounding error of 0
 _NOTHING = 1e-12
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SharedMargin:
-    """Margin that several released tables share, each with its own noise.
-
-    Parameters
-    ----------
-    label
-        ``margin[a,b]``, of a wave ``margin[a,b] of wave 2``.
-    positions
-        Positions of the tables in the evidence.
-    noisy, cells
-        The margin of each table, and the number of possible cells that each number adds up; shape (tables, ...).
-    laws
-        Noise distribution, or other likelihood, of a cell in each table.
-    own
-        Variance of a cell that each number adds up, on average, records squared; shape (tables, ...).
-    """
-
-    label: str
-    positions: tuple[int, ...]
-    noisy: FloatArray
-    cells: FloatArray
-    laws: tuple[Likelihood, ...]
-    own: FloatArray
-
-    @cached_property
-    def variances(self) -> FloatArray:
-        """Noise variances of the numbers, records squared; infinite where no cell may occur."""
-        own = np.maximum(self.own, _SURE * self.own[self.own > 0].min())
-        return np.where(self.cells > 0, own * self.cells, np.inf)
-
-    @cached_property
-    def _possible(self) -> np.ndarray:
-        """Mask of the margin's cells that may occur, shape (cells,)."""
-        return self.cells[0].ravel() > 0
-
-    @cached_property
-    def _precision(self) -> FloatArray:
-        """Precision of the possible numbers, shape (tables, possible cells)."""
-        return 1 / self.variances.reshape(len(self.positions), -1)[:, self._possible]
-
-    @cached_property
-    def _share(self) -> FloatArray:
-        """Weight w of each table in the mean, shape (tables, possible cells)."""
-        return self._precision / self._precision.sum(axis=0)
-
-    def _contrasts(self, margins: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the possible numbers of margins, shape (tables, ..., possible cells), and their contrasts."""
-        lead = margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
-        numbers = margins.reshape(len(self.positions), *lead, -1)[..., self._possible]
-        return numbers, numbers - np.einsum("tc,t...c->...c", self._share, numbers)
-
-    @cached_property
-    def _released(self) -> tuple[FloatArray, FloatArray]:
-        """Possible numbers of the released margins, and their contrasts; shapes (tables, possible cells)."""
-        return self._contrasts(self.noisy)
-
-    @cached_property
-    def _strains(self) -> FloatArray:
-        """Sum of squared contrasts of the released numbers in units of their noise, shape (possible cells,)."""
-        _, contrasts = self._released
-        return (self._precision * np.square(contrasts)).sum(axis=0)
-
-    def tail(self, margins: FloatArray | None = None) -> FloatArray:
-        """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
-        if margins is None:
-            # no contrast has a larger square, in units of its variance, than all contrasts of its cell together
-            if self._strains.max(initial=0.0) < _NEAR * LOOKED_AT**2:
-                return np.ones(())
-            numbers, exact = self._released
-        else:
-            numbers, exact = self._contrasts(margins)
-        tables = len(self.positions)
-        is_rounding = np.abs(exact) < _ROUNDING * np.abs(numbers).max(axis=0)
-        contrasts = np.where(is_rounding, 0.0, exact)
-        share = self._share
-        cells = self.cells.reshape(tables, -1)[:, self._possible]
-        noise = self.own.reshape(tables, -1)[:, self._possible] * cells
-        deviations = np.sqrt(
-            np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0)
-        )
-        noisy = [place for place, law in enumerate(self.laws) if not law.is_exact]
-        # two tables have one contrast, whose rounding is least beside the larger noise
-        if tables == 2:
-            judged = [max(noisy, key=lambda place: self.own[place].max())]
-        else:
-            judged = noisy
-        smallest = np.ones(contrasts.shape[1:-1])
-        for place in judged:
-            own = contrasts[place]
-            deviation = deviations[place]
-            if (np.abs(own) > LOOKED_AT * deviation).any():
-                weights = (np.arange(tables) == place)[:, np.newaxis] - share
-                tails = log_tails(own, deviation, self.laws, weights, cells)
-                smallest = np.minimum(smallest, combined(tails))
-        return np.minimum(1.0, len(judged) * smallest)
-
-    def strain(self) -> tuple[float, int]:
-        """Return the sum of squared contrasts in units of their noise, and its mean: contrasts that are free."""
-        return float(self._strains.sum()), (len(self.positions) - 1) * len(self._strains)
-
-    def farthest(self) -> tuple[int, int]:
-        """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
-
-        def apart(places: tuple[int, int]) -> float:
-            one, other = places
-            deviations = np.sqrt(self.variances[one] + self.variances[other])
-            return float((np.abs(self.noisy[one] - self.noisy[other]) / deviations).max())
-
-        return max(combinations(range(len(self.positions)), 2), key=apart)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -198,9 +78,9 @@ class _Overlaps:
     evidence: Evidence
 
     @cached_property
-    def margins(self) -> list[SharedMargin]:
+    def margins(self) -> ReleasedMargins:
         """Margins that several tables share."""
-        return shared_margins(self.evidence)
+        return ReleasedMargins(evidence=self.evidence)
 
     @cached_property
     def residuals(self) -> NoiseResiduals | None:
@@ -216,18 +96,23 @@ class _Overlaps:
     def disagreement(self) -> tuple[float, str] | None:
         """Return what the function `disagreement` does."""
         margins = self.margins
-        found = [*((margin.label, float(margin.tail())) for margin in margins), *self._residual()]
+        tails = margins.tails().tolist()
+        others = self._residual()
+        found = [*tails, *(tail for _, tail in others)]
         if not found:
             return None
-        worst = min(range(len(found)), key=lambda place: found[place][1])
-        label, tail = found[worst]
+        worst = min(range(len(found)), key=found.__getitem__)
+        tail = found[worst]
         if tail * len(found) >= SMALLEST_MARGIN_TAIL:
             return tail, ""
         most = ""
-        if worst < len(margins):
-            places = margins[worst].farthest()
-            names = [self.evidence.name_of(margins[worst].positions[place]) for place in places]
+        if worst < len(tails):
+            label = margins.label(worst)
+            margin = margins.margin(worst)
+            names = [self.evidence.name_of(margin.positions[place]) for place in margin.farthest()]
             most = f", most of all {' and '.join(names)}"
+        else:
+            label, _ = others[worst - len(tails)]
         return tail, (
             f"released tables disagree on {label} by more than their noise{most} (tail probability {tail:.1g}, "
             f"smallest of {len(found)}): they do not describe the same records, or their noise has another "
@@ -266,10 +151,8 @@ class _Overlaps:
             return False
         if not self.is_of_tables:
             return True
-        strains = [margin.strain() for margin in self.margins]
-        value = sum(own for own, _ in strains)
-        number = sum(of_own for _, of_own in strains)
-        return value > number + _SUSPECT * math.sqrt(2 * number)
+        strains = self.margins.strains
+        return strains.whole > strains.contrasts + _SUSPECT * math.sqrt(2 * strains.contrasts)
 
 
 def disagreement(evidence: Evidence) -> tuple[float, str] | None:
@@ -278,87 +161,6 @@ def disagreement(evidence: Evidence) -> tuple[float, str] | None:
     Beside it stands the problem, with its remedy, where noise does not explain the disagreement; otherwise no text.
     """
     return _Overlaps(evidence=evidence).disagreement()
-
-
-def shared_margins(evidence: Evidence) -> list[SharedMargin]:
-    """Return every margin that two released tables of the same people share, with all tables that contain it."""
-    holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
-    scopes: dict[int, tuple[int, ...]] = {}
-    wave_of: dict[int, int | None] = {}
-    # numbers of each table, 0 in cells that cannot occur, and the mask of the others
-    tables: dict[int, tuple[FloatArray, np.ndarray]] = {}
-    domain = evidence.specification.domain
-    cardinalities = domain.cardinalities
-    for position, law in enumerate(evidence.noise):
-        wave, scope = evidence.table_at(position)
-        block = slice(*evidence.offsets[position : position + 2])
-        # sums of ranges are ranges as well: whether others lie in them is tested beside the fit (`noise_misfit`)
-        if scope is None or law.is_bounded or evidence.is_range[block].any():
-            continue
-        wave_of[position] = wave
-        scopes[position] = scope
-        shape = [cardinalities[v] for v in scope]
-        mask = evidence.possible[block].reshape(shape)
-        tables[position] = (evidence.noisy_counts[block].reshape(shape) * mask, mask)
-        for variable in scope:
-            holders[wave, variable].add(position)
-    pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
-    shared = {
-        (wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None
-        for one, other in pairs
-    }
-    found = []
-    for wave, overlap in shared:
-        variables = tuple(sorted(overlap))
-        positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
-        if all(evidence.noise[position].is_exact for position in positions):
-            continue
-        noisy = []
-        cells = []
-        variances = []
-        for position in positions:
-            table, mask = tables[position]
-            noisy.append(project(table, scopes[position], variables))
-            cells.append(_cells_of_margin(mask, scopes[position], variables))
-            variances.append(_variance_of_cell(evidence, position, mask, cells[-1], variables))
-        names = ",".join(str(domain.variables[v]) for v in variables)
-        margin = SharedMargin(
-            label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
-            positions=tuple(positions),
-            noisy=np.stack(noisy),
-            cells=np.stack(cells),
-            laws=tuple(evidence.noise[position] for position in positions),
-            own=np.stack(variances),
-        )
-        found.append(margin)
-    return found
-
-
-def _cells_of_margin(
-    mask: np.ndarray, scope: tuple[int, ...], variables: tuple[int, ...]
-) -> FloatArray:
-    """Return the number of possible cells that each number of a margin adds up."""
-    if not mask.all():
-        return project(mask.astype(float), scope, variables)
-    shape = [mask.shape[scope.index(variable)] for variable in variables]
-    return np.full(shape, mask.size / math.prod(shape))
-
-
-def _variance_of_cell(
-    evidence: Evidence,
-    position: int,
-    mask: np.ndarray,
-    cells: FloatArray,
-    variables: tuple[int, ...],
-) -> FloatArray:
-    """Return the mean variance of the cells that each number of a margin adds up, in the margin's shape."""
-    variance = evidence.noise_variance[slice(*evidence.offsets[position : position + 2])]
-    if evidence.noise[position].is_additive:  # all cells have the same
-        return np.full(cells.shape, variance[0])
-    _, scope = evidence.table_at(position)
-    assert scope is not None
-    summed = project(variance.reshape(mask.shape) * mask, scope, variables)
-    return summed / np.maximum(cells, 1.0)
 
 
 class JudgedFields(TypedDict):

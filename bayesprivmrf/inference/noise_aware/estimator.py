@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from bayesprivmrf.checks import NamedSettings, on_objects, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError, NoiseWarning, warn_caller
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, NoiseWarning, warn_caller
 from bayesprivmrf.inference.allowed_counts import allowed_states
 from bayesprivmrf.inference.answers import (
     AnswersPerRecord,
@@ -19,7 +19,7 @@ from bayesprivmrf.inference.answers import (
     possible_answers,
 )
 from bayesprivmrf.inference.asked import Asked, asked_marks
-from bayesprivmrf.inference.criticism.verdict import verdict
+from bayesprivmrf.inference.criticism.verdict import JudgedFields, verdict
 from bayesprivmrf.inference.effect_table import EffectCoding, EffectTable
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.given_model import GivenModel, refuse_loopy
@@ -28,6 +28,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.joint_estimate import JointEstimate, joint_estimate, normal_table
 from bayesprivmrf.inference.least_squares import pool
 from bayesprivmrf.inference.limits import ChainFunction, Limits
+from bayesprivmrf.inference.noise_aware.given_scale import scale_conflict
 from bayesprivmrf.inference.noise_aware.interval import (
     answers_covariances,
     contrast_covariances,
@@ -278,13 +279,15 @@ class NoiseAwareMAP(NamedSettings):
         NoiseAwareSolution
             `stats` holds rounds, evaluations, seconds, the total used, and for each order the geometric mean of its
             effects' scales; and ``margin_tail``, the p-value of the worst disagreement among numbers that were
-            measured more than once. A chain with shared transitions has no scales, and its result is a
-            `TransitionSolution`.
+            measured more than once. With a given `scale`, ``scale_tail`` is the p-value of the size of the effects
+            (`bayesprivmrf.inference.noise_aware.given_scale`). A chain with shared transitions has no scales, and its
+            result is a `TransitionSolution`.
 
         Warns
         -----
         ConsistencyWarning
-            Released tables disagree by more than their noise, or contradict the model. The fit is ``not_trusted``.
+            Released tables disagree by more than their noise, or contradict the model or a given `scale`. The fit is
+            ``not_trusted``.
         NoiseWarning
             Noise hides most of a chain's transitions. The fit is ``not_trusted``.
         ForecastWarning
@@ -316,6 +319,8 @@ class NoiseAwareMAP(NamedSettings):
             "seconds": time.perf_counter() - begin,
         }
         fields = verdict(mode.status, evidence, potentials, self, stats)
+        if self.scale is not None and fields["status"] in (Status.CONVERGED, Status.APPROXIMATE):
+            _judge_scale(mode, fields)
         fields["references"] = ("cgm", "evidence")
         fields["stats"] |= {
             f"scale_of_order_{order}": scale for order, scale in mode.scales.items()
@@ -365,6 +370,18 @@ class NoiseAwareMAP(NamedSettings):
             fields["status"] = Status.NOT_TRUSTED
             fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
+
+
+def _judge_scale(mode: Mode, fields: JudgedFields) -> None:
+    """Judge a given scale of the prior by the effects of the fit, and warn if the release contradicts it."""
+    found = scale_conflict(mode)
+    if found is None:
+        return
+    fields["stats"]["scale_tail"] = found.tail
+    if found.is_real:
+        warn_caller(f"{found.problem}. The fit is not trusted.", ConsistencyWarning)
+        fields["status"] = Status.NOT_TRUSTED
+        fields["problems"] = (*fields["problems"], found.problem)
 
 
 def _over_ranges(evidence: Evidence, asked: Asked, found: Limits) -> Limits:

@@ -31,6 +31,10 @@ ratio.
 Answers without noise leave nothing unknown of θ' in their directions: C is conditioned on them, where its matrix is
 formed; for larger models they count as rounded to whole numbers.
 
+There, and for functions of tables such as odds ratios, C includes the uncertainty of the learned scales
+(`bayesprivmrf.inference.noise_aware.scale_uncertainty`). Other probabilities leave it out, because the farther one of
+two limits is far enough without it.
+
 **Answers of the N records themselves** have the first error alone. The estimate β is that of the parameters θ' whose
 mean counts are the records' own (`noise_aware.mode`), so that the records' number in a cell is :math:`n = N p(θ')`
 where a clique holds the cell's variables: what is unknown of it is what the noise leaves unknown of θ' and N. The
@@ -63,6 +67,7 @@ matrix (`RootCurvature`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -90,6 +95,7 @@ from bayesprivmrf.inference.noise_aware.curvature import (
     product_seconds,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.inference.noise_aware.scale_uncertainty import scale_uncertainty
 from bayesprivmrf.inference.noise_aware.smaller import (
     RecordsAsked,
     population_precision,
@@ -174,7 +180,10 @@ def noise_variances(
         by_total = np.zeros(len(rows))
     if not _is_least_squares(mode):
         padded = np.column_stack([rows, by_total * (relative > 0)])
-        return np.maximum(np.einsum("ij,ij->i", padded @ _noise_covariance(mode), padded), 0.0)
+        covariance = _noise_covariance(mode)
+        if not mode.means.is_smaller and mode.means.tells_all:
+            covariance = _with_scales(mode, covariance)
+        return np.maximum(np.einsum("ij,ij->i", padded @ covariance, padded), 0.0)
     held = mode.means.at(mode.point, holds_total=True)
     size = mode.means.effects.size
     is_wide = size > _FORMED or size >= _PRODUCTS * len(rows)
@@ -269,11 +278,8 @@ def answers_covariances(mode: Mode, answers: AnswersPerRecord) -> Covariances:
     without constraints.
     """
     rows = answers.rows
-    variances = 1 / mode.prior.precision(mode.log_scales)
-    prior = (rows * variances) @ rows.T
     if mode.means.is_smaller or mode.curvature.formed is not None:
-        noise = rows @ _coordinate_noise(mode) @ rows.T
-        return Covariances(whole=noise + _sampling_of(mode, rows), noise=noise, prior=prior)
+        return _covariances_of(mode, rows)
     padded = np.column_stack([rows, np.zeros(len(rows))])
     if mode.means.effects.size <= _FORMED or not mode.means.tells_all:
         noise = padded @ _noise_covariance(mode) @ padded.T
@@ -282,6 +288,8 @@ def answers_covariances(mode: Mode, answers: AnswersPerRecord) -> Covariances:
             linearized=_linearized(mode), weights=noise_weights(mode), prior=_precision(mode)
         )
         noise = padded @ np.array([sampled.solve(row) for row in padded]).T
+    variances = 1 / mode.prior.precision(mode.log_scales)
+    prior = (rows * variances) @ rows.T
     values = answers.values
     # the variance of one record's cell is larger by one over the share of the people who have the states given
     is_free = answers.single > 0
@@ -302,15 +310,34 @@ def contrast_covariances(mode: Mode, rows: FloatArray) -> Covariances:
         The functions, shape (rows, d).
     """
     require_few_coordinates(mode)
-    noise = rows @ _coordinate_noise(mode) @ rows.T
+    return _covariances_of(mode, rows)
+
+
+def _covariances_of(mode: Mode, rows: FloatArray) -> Covariances:
+    """Return the covariances of functions of the coordinates, given their derivatives, shape (rows, d)."""
     variances = 1 / mode.prior.precision(mode.log_scales)
-    prior = (rows * variances) @ rows.T
-    return Covariances(whole=noise + _sampling_of(mode, rows), noise=noise, prior=prior)
+    covariance = _noise_covariance(mode)
+    widened = _with_scales(mode, covariance)[:-1, :-1]
+    return Covariances(
+        whole=rows @ widened @ rows.T + _sampling_of(mode, rows),
+        noise=rows @ covariance[:-1, :-1] @ rows.T,
+        prior=(rows * variances) @ rows.T,
+    )
 
 
-def _coordinate_noise(mode: Mode) -> FloatArray:
-    """Return the covariance of the coordinates that the noise leaves, shape (d, d)."""
+def coordinate_noise(mode: Mode) -> FloatArray:
+    """Return the covariance of the coordinates that the noise leaves, given the scales, shape (d, d)."""
     return _noise_covariance(mode)[:-1, :-1]
+
+
+def _with_scales(mode: Mode, covariance: FloatArray) -> FloatArray:
+    """Return a covariance of (β, log N) that noise leaves with the uncertainty of learned scales, same shape."""
+    if mode.has_given_scale or mode.curvature.formed is None:
+        return covariance
+    found = scale_uncertainty(mode, covariance[:-1, :-1])
+    widened = _noise_covariance(replace(mode, log_scales=found.log_scales))
+    widened[:-1, :-1] += found.moved
+    return widened
 
 
 def _sampling_of(mode: Mode, rows: FloatArray) -> FloatArray:
@@ -325,7 +352,7 @@ def _sampling_of(mode: Mode, rows: FloatArray) -> FloatArray:
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
     require_few_coordinates(mode)
-    covariance = _coordinate_noise(mode)
+    covariance = coordinate_noise(mode)
     if mode.means.is_smaller:
         return covariance
     return covariance + _sampling_curvature(mode).covariance

@@ -125,6 +125,8 @@ class Mode:
         How it ended; the last in nats, NaN where the information matrix was not formed.
     trust
         Weight of the expansion's evidence in the choice of scales; the rest is that of the lower bound.
+    has_given_scale
+        Whether the scales were given, and not learned.
     """
 
     means: MeanCounts
@@ -138,6 +140,7 @@ class Mode:
     evaluations: int
     log_evidence: float
     trust: float = 1.0
+    has_given_scale: bool = False
 
     @property
     def coordinates(self) -> FloatArray:
@@ -365,6 +368,7 @@ class Search(Objective):
             rounds=found.rounds,
             evaluations=self.evaluations,
             log_evidence=log_evidence,
+            has_given_scale=self.settings.scale is not None,
         )
 
     # where the expansion's evidence says little
