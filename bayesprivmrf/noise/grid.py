@@ -38,12 +38,12 @@ def grid_of(values: FloatArray) -> float:
     return 1 / finest
 
 
-def grids_of(parts: Sequence[np.ndarray]) -> list[float]:
+def common_grids(parts: Sequence[np.ndarray]) -> list[float]:
     """Return the step of each of several arrays, as `grid_of` does; for whole numbers in one operation.
 
     Examples
     --------
-    >>> grids_of([np.array([3.0, 7.0]), np.array([200.0, 500.0])])
+    >>> common_grids([np.array([3.0, 7.0]), np.array([200.0, 500.0])])
     [1.0, 100.0]
     """
     if not parts:

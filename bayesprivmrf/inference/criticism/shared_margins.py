@@ -206,7 +206,8 @@ def _overlaps(tables: tuple[_Table | None, ...]) -> tuple[_Overlap, ...]:
     shared = {}
     for own in holders.values():
         for one, other in combinations(sorted(own), 2):
-            first, second = tables[one], tables[other]
+            first = tables[one]
+            second = tables[other]
             assert first is not None
             assert second is not None
             shared[first.wave, frozenset(first.scope) & frozenset(second.scope)] = None

@@ -59,7 +59,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_residuals import NoiseResiduals
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import NoiseDistribution
-from bayesprivmrf.noise.grid import MOST_DECIMALS, grids_of
+from bayesprivmrf.noise.grid import MOST_DECIMALS, common_grids
 from bayesprivmrf.noise.kernels import ABSOLUTE, SQUARE, code_of
 from bayesprivmrf.noise.likelihood import Likelihood
 
@@ -204,7 +204,7 @@ def _told(evidence: Evidence) -> list[_Numbers]:
     values = [evidence.noisy_counts[inside] for inside in places]
     found = []
     for position, inside, own, grid in zip(
-        positions, places, values, grids_of(values), strict=True
+        positions, places, values, common_grids(values), strict=True
     ):
         is_count = np.ones(own.size, dtype=bool)
         if evidence.table_at(position)[1] is None:

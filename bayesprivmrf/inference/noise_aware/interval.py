@@ -335,7 +335,14 @@ def _with_scales(mode: Mode, covariance: FloatArray) -> FloatArray:
     if mode.has_given_scale or mode.curvature.formed is None:
         return covariance
     found = scale_uncertainty(mode, covariance[:-1, :-1])
-    widened = _noise_covariance(replace(mode, log_scales=found.log_scales))
+    if mode.means.tells_all or mode.means.is_smaller:
+        # the inverse of the covariance changes by that of the prior, also where it is singular
+        prior = mode.prior.precision(found.log_scales) - mode.prior.precision(mode.log_scales)
+        change = covariance * np.append(prior, 0.0)
+        solved = np.linalg.solve(np.eye(len(covariance)) + change, covariance)
+        widened = 0.5 * (solved + solved.T)
+    else:
+        widened = _noise_covariance(replace(mode, log_scales=found.log_scales))
     widened[:-1, :-1] += found.moved
     return widened
 
