@@ -78,7 +78,7 @@ class ScaleConflict:
         """Describe the contradiction, with its remedy."""
         return (
             f"the release contradicts the given `scale`: effects are about {self.ratio:.1f} times as large as it "
-            f"allows (tail probability {self.tail:.1g}), and it draws others too near to 0; leave `scale` to be "
+            f"allows (tail probability {self.tail:.1g}), and it may draw others too near to 0; leave `scale` to be "
             "learned"
         )
 
