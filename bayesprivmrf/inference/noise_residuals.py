@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,9 @@ from bayesprivmrf.inference.least_squares import EXACT, HELD, noisy_rows, uncons
 from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
+
+# Residual, as a share of the largest number, below which it is a rounding error
+_ROUNDING = 1e-13
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -78,8 +81,17 @@ def noise_residuals(evidence: Evidence, limit: int) -> NoiseResiduals | None:
     if max(int(evidence.possible.sum()), effects.size) > limit:
         return None
     if (scopes := _whole_tables(evidence)) is not None:
-        return _of_whole_tables(evidence, scopes)
-    return _of_answers(evidence)
+        return _without_rounding(evidence, _of_whole_tables(evidence, scopes))
+    return _without_rounding(evidence, _of_answers(evidence))
+
+
+def _without_rounding(evidence: Evidence, found: NoiseResiduals) -> NoiseResiduals:
+    """Return residuals of which those that are rounding errors are 0: noise may be smaller than these."""
+    numbers = evidence.noisy_counts[found.seen]
+    deviations = evidence.noise_deviation[found.seen]
+    least = _ROUNDING * np.abs(numbers).max(initial=0.0)
+    is_rounding = np.abs(found.residuals) * deviations < least
+    return replace(found, residuals=np.where(is_rounding, 0.0, found.residuals))
 
 
 def _whole_tables(evidence: Evidence) -> list[tuple[int, ...]] | None:

@@ -247,3 +247,31 @@ def test_odds_ratios_that_noise_hides_have_the_uncertainty_of_their_scale():
     assert (errors > 1.2 * 2 * solution.stats["scale_of_order_2"]).all()
     assert (errors < 1.58).all()
     assert (rows["status"] == "prior").all()
+
+
+def test_exact_counts_of_0_hold_their_cells_whatever_the_scale_of_their_effects():
+    """The effect of a state without a record is without bound, and must not pass for the uncertainty of its scale."""
+    counts = np.array([0, 0, 0, 500, 60, 40, 280, 80, 40])
+    model = specification({"a": range(3), "b": range(3)}, [("a", "b")])
+    made = release(
+        model, counts, [q.table("a")], [q.table("a", "b")], DiscreteLaplace(30.0), 1, 1000
+    )
+    solution = NoiseAwareMAP().fit(made)
+    none = solution.interval(["a", "b"]).loc[0]
+    assert (none["upper"] <= 1 - 0.1 ** (1 / 1000) + 1e-12).all()
+    known = solution.effects().loc["a"]
+    assert (known["upper"] - known["lower"]).max() < 20
+
+
+def test_a_right_scale_is_not_accused_where_laplace_noise_hides_the_effects():
+    """Of 60 releases none at a level of 0.001; of their p-values one in ten is below 0.1, or fewer."""
+    tails = []
+    for seed in range(60):
+        rng = np.random.default_rng(400 + seed)
+        counts, _ = simulated_counts(PAIR, 300, rng, scale=0.1)
+        made = release(PAIR, counts, [], [q.table("a", "b")], DiscreteLaplace(100.0), seed, 300)
+        solution = NoiseAwareMAP(scale=0.1).fit(made)
+        assert solution.status is Status.CONVERGED
+        tails.append(solution.stats["scale_tail"])
+    # 13 or more of 60 have a probability below 0.01 at a level of 0.1
+    assert np.sum(np.array(tails) < 0.1) < 13

@@ -8,7 +8,7 @@ import pytest
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, Status
 from bayesprivmrf.model import declare
-from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
+from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
 LARGE = declare({"a": list(range(10)), "b": list(range(10))}, [("a", "b")])
@@ -264,3 +264,19 @@ def test_summed_noise_below_zero_is_no_contradiction(estimator):
     release = NoisyStatistics.from_tables(network, {("a", "b"): table}, noise=law)
     found, _ = fitted(estimator, release)
     assert found.stats["noise_tail"] == 1.0
+
+
+@pytest.mark.parametrize("exact", [(), ("a",)], ids=["noisy", "exact margin"])
+def test_noise_that_is_nearly_always_0_is_not_accused_of_rounding_errors(exact):
+    """Whole numbers agree; their weighted means are off by rounding, which is far above such noise."""
+    rng = np.random.default_rng(5)
+    network = declare(states={v: [0, 1, 2] for v in "abc"}, cliques=[("a", "b"), ("b", "c")])
+    for people in (1000, 10**6):
+        counts = rng.multinomial(people, rng.dirichlet(np.ones(27))).reshape(3, 3, 3)
+        tables = {("a", "b"): counts.sum(axis=2), ("b", "c"): counts.sum(axis=0)}
+        noise = dict.fromkeys(tables, DiscreteLaplace(0.01))
+        for name in exact:
+            tables[name] = counts.sum(axis=(1, 2))
+            noise[name] = NoNoise()
+        release = NoisyStatistics.from_tables(network, tables, noise=noise, total=people)
+        assert NoiseAwareMAP().fit(release).status is Status.CONVERGED

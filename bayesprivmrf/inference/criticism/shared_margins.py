@@ -99,7 +99,8 @@ class SharedMargin:
     @cached_property
     def strains(self) -> FloatArray:
         """Sum of squared contrasts of the released numbers in units of their noise, shape (possible cells,)."""
-        _, contrasts = self._released
+        numbers, exact = self._released
+        contrasts = np.where(_are_rounding(exact, np.abs(numbers).max(axis=0)), 0.0, exact)
         return (self._precision * np.square(contrasts)).sum(axis=0)
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
@@ -111,8 +112,7 @@ class SharedMargin:
         else:
             numbers, exact = self._contrasts(margins)
         tables = len(self.positions)
-        is_rounding = np.abs(exact) < _ROUNDING * np.abs(numbers).max(axis=0)
-        contrasts = np.where(is_rounding, 0.0, exact)
+        contrasts = np.where(_are_rounding(exact, np.abs(numbers).max(axis=0)), 0.0, exact)
         share = self._share
         cells = self.cells.reshape(tables, -1)[:, self._possible]
         noise = self.own.reshape(tables, -1)[:, self._possible] * cells
@@ -412,7 +412,10 @@ def _strains(evidence: Evidence, layout: _Layout) -> _Strains:
         out=np.zeros(cells.size),
         where=weight > 0,
     )
-    contrasts = numbers - mean[layout.first]
+    largest = np.zeros(cells.size)
+    np.maximum.at(largest, layout.first, np.abs(numbers))
+    exact = numbers - mean[layout.first]
+    contrasts = np.where(_are_rounding(exact, largest[layout.first]), 0.0, exact)
     by_cell = np.bincount(layout.first, precision * np.square(contrasts), cells.size)
     if evidence.is_additive and (evidence.kernels >= 0).all():
         share = np.divide(
@@ -425,6 +428,11 @@ def _strains(evidence: Evidence, layout: _Layout) -> _Strains:
         floors = _floors_of_strains(np.maximum.reduceat(by_cell, layout.starts[:-1]))
     is_repeated = (layout.first != np.arange(cells.size)) & (cells[layout.first] > 0)
     return _Strains(floors, float(by_cell.sum()), int(is_repeated.sum()))
+
+
+def _are_rounding(contrasts: FloatArray, numbers: FloatArray) -> np.ndarray:
+    """Return the mask of contrasts that are rounding errors of numbers of some size."""
+    return np.abs(contrasts) < _ROUNDING * numbers
 
 
 def _squares(contrasts: FloatArray, variances: FloatArray, is_told: np.ndarray) -> FloatArray:

@@ -8,7 +8,10 @@ same units. With :math:`R = 1 - C`, whose eigenvalues are the shares of each dir
 u has the covariance R if the prior is right and all is normal. The estimate is that of the N people. Their
 coordinates differ from the population's by sampling, of covariance :math:`S = (N Σ)^{-1}`, so that
 :math:`x = R^{-1/2} u` has the covariance :math:`G = 1 + R^{1/2} S R^{1/2}`. Under a model smaller than its tables, C
-has the sampling already, and S is 0. The score statistic for a prior with the variance :math:`κ^2 τ^2` is
+has the sampling already, and S is 0. The share :math:`1 - R` of it is noise. C has the variance :math:`2 b^2` of
+Laplace noise, but where noise hides an effect, u has the slope of its density, ±1/b, whose variance is twice
+:math:`1 / (2 b^2)`. Beside Laplace noise G therefore has the noise once more. The score statistic for a prior with
+the variance :math:`κ^2 τ^2` is
 
 .. math:: Q = x' G^{-1} R\, G^{-1} x, \qquad E\,Q = \operatorname{tr} M, \quad \operatorname{var} Q = 2
           \operatorname{tr} M^2, \quad M = R\, G^{-1},
@@ -30,6 +33,7 @@ from scipy.special import chdtrc
 
 from bayesprivmrf.inference.noise_aware.interval import coordinate_noise, statistics_covariance
 from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.noise.kernels import ABSOLUTE
 
 # P-value below which the release contradicts a given scale. The levels of all tests of one fit add up to less than
 # 0.01: docs/explanation/estimators.md has the table.
@@ -74,7 +78,7 @@ class ScaleConflict:
         """Describe the contradiction, with its remedy."""
         return (
             f"the release contradicts the given `scale`: effects are about {self.ratio:.1f} times as large as it "
-            f"allows (tail probability {self.tail:.1g}), and it draws others too near to 0; leave `scale` to be "
+            f"allows (tail probability {self.tail:.1g}), and it may draw others too near to 0; leave `scale` to be "
             "learned"
         )
 
@@ -102,6 +106,8 @@ def scale_conflict(mode: Mode) -> ScaleConflict | None:
     directions = directions[:, is_told]
     whitened = directions.T @ (mode.coordinates / scale) / root
     spread = np.eye(len(root))
+    if (mode.likelihood.kernels == ABSOLUTE).any():
+        spread += np.diag(1 - root**2)
     if not mode.means.is_smaller:
         information = float(np.exp(mode.log_total)) * units * statistics_covariance(mode)
         precisions, axes = np.linalg.eigh(information)

@@ -13,6 +13,11 @@ all. The precision of t is that of its prior plus the Fisher information of the 
 
 .. math:: I_{gh} = 2 \sum_{i ∈ g, j ∈ h} R_{ij}^2, \qquad R = 1 - T^{-1/2} C\, T^{-1/2} .
 
+Answers without noise can hold coordinates where neither prior nor noise would have them. With an exact count of 0 an
+effect is without bound, and no linear constraint on the tables tells it. Given t, :math:`T^{-1/2} \hatβ` has the
+covariance R. Beside answers without noise, its component along an eigenvector of R with the eigenvalue r therefore
+counts as :math:`3 \sqrt r` at most.
+
 The statuses of rows depend on C alone (`bayesprivmrf.inference.joint_estimate`). benchmarks/exact_margins.py measures
 the coverage under noise stronger than the counts.
 
@@ -30,6 +35,10 @@ import numpy as np
 
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.model.tables import FloatArray
+
+# Size of a component of the standardized coordinates, in standard deviations, above which exact answers hold it: even
+# that of an effect of 10 nats is 2.2, because the learned scale follows the effect
+_HELD = 3.0
 
 
 class ScaleUncertainty(NamedTuple):
@@ -66,5 +75,15 @@ def scale_uncertainty(mode: Mode, covariance: FloatArray) -> ScaleUncertainty:
     # H = (P + I)⁻¹, by the covariance P⁻¹ of the prior
     before = mode.prior.scale_covariance
     after = np.linalg.solve(np.eye(len(before)) + before @ information, before)
-    slopes = 2 * covariance @ ((precision * mode.coordinates)[:, np.newaxis] * members)
+    standardized = mode.coordinates * root
+    if mode.means.evidence.is_exact.any():
+        standardized = _within_reach(standardized, told)
+    slopes = 2 * covariance @ ((root * standardized)[:, np.newaxis] * members)
     return ScaleUncertainty(mode.log_scales + np.diag(after), slopes @ after @ slopes.T)
+
+
+def _within_reach(standardized: FloatArray, told: FloatArray) -> FloatArray:
+    """Return standardized coordinates without what only answers without noise explain, shape (d,)."""
+    shares, directions = np.linalg.eigh(0.5 * (told + told.T))
+    reach = _HELD * np.sqrt(np.clip(shares, 0.0, 1.0))
+    return directions @ np.clip(directions.T @ standardized, -reach, reach)

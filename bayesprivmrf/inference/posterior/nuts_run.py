@@ -105,16 +105,21 @@ class _Attempts:
         """Return the attempt after one that found these draws; None if they are kept.
 
         Chains that are far from mixing after the first length are tuned for longer, unless that is expected to take
-        too much work in all; `spent` is the work so far. Chains of which too many trajectories diverge get smaller
-        steps, on the same condition.
+        more than `WORK` in all; `spent` is the work so far. Chains of which too many trajectories diverge get smaller
+        steps, on the same condition. A run that does not end would leave the first length, which is not continued.
         """
         higher = [acceptance for acceptance in self.ladder if acceptance > made.acceptance]
-        if higher and diverges(found) and _TIMES_EXPECTED * spent <= WORK:
+        if higher and diverges(found) and _is_affordable(spent, _TIMES_EXPECTED):
             return replace(made, acceptance=higher[0])
-        is_affordable = made.tune < self.run.longer_tune and _TIMES_TUNED * spent <= WORK
+        is_affordable = made.tune < self.run.longer_tune and _is_affordable(spent, _TIMES_TUNED)
         if is_affordable and _mixes_slowly(found, self.run.chains):
             return replace(made, tune=self.run.longer_tune)
         return None
+
+
+def _is_affordable(spent: float, times: float) -> bool:
+    """Return True if another run, of some times the work so far, is expected to end within `WORK`."""
+    return spent + times * spent <= WORK
 
 
 def _mixes_slowly(sampled: Sampled, chains: int) -> bool:
@@ -137,7 +142,7 @@ def sample_with_nuts(
 
     A repeated run is tuned for longer or for a higher acceptance (`_Attempts.following`). Its draws are kept if its
     first length ends within eight times the work so far and within `WORK`, and if not too many of its trajectories
-    reach the maximum tree depth. Otherwise the draws before it are kept.
+    reach the maximum tree depth, or no more than before it. Otherwise the draws before it are kept.
     """
     attempts = _Attempts(ladder=_acceptances(formulation, settings), run=run)
     lengths = _lengths(formulation, run)
@@ -165,8 +170,12 @@ def sample_with_nuts(
             if found is None:
                 raise
             return replace(found, is_interrupted=True)
-        if found is not None and not _is_better(new):
-            return replace(found, is_interrupted=new is not None and new.is_interrupted)
+        if found is not None and not _is_better(new, found):
+            return replace(
+                found,
+                is_interrupted=new is not None and new.is_interrupted,
+                is_late=new is None and clock.is_over,
+            )
         assert new is not None  # the first length of the first run is always completed
         facts = {
             "sampling_seconds": clock.seconds,
@@ -213,12 +222,17 @@ def _may_stop(sampled: Sampled, *, attempts: _Attempts, made: _Attempt, spent: f
     return attempts.following(made, sampled, spent + sampled.work) is not None
 
 
-def _is_better(new: Sampled | None) -> bool:
-    """Return True if a repeated run ended, and not too many of its trajectories reached the maximum tree depth."""
+def _is_better(new: Sampled | None, found: Sampled) -> bool:
+    """Return True if a repeated run ended, and too many trajectories reach the maximum tree depth only as before."""
     # an interrupted run can have no trajectory whose share to take
     if new is None or new.is_interrupted:
         return False
-    return float(np.mean(new.statistics["reached_max_treedepth"])) <= LARGEST_SATURATED
+    return _saturated(new) <= max(LARGEST_SATURATED, _saturated(found))
+
+
+def _saturated(sampled: Sampled) -> float:
+    """Return the share of trajectories that reached the maximum tree depth."""
+    return float(np.mean(sampled.statistics["reached_max_treedepth"]))
 
 
 def sample_with_pymc(formulation: RelaxedCounts, run: Run, settings: dict[str, Any]) -> Sampled:

@@ -24,6 +24,7 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import nuts_run
 from bayesprivmrf.inference.posterior.formulation import (
+    WORK,
     ChainMixing,
     Clock,
     StepProgress,
@@ -618,10 +619,17 @@ def absolute():
 def runs(monkeypatch):
     """Runs of nutpie in which every tenth trajectory counts as divergent, up to a `least` acceptance of 0.8.
 
-    Chains with fewer tuning draws than `least_tune` count as far from mixing.
+    Chains with fewer tuning draws than `least_tune` count as far from mixing. A share `saturated` of all trajectories
+    counts as of the maximum tree depth. Each run counts as so much `work`, if it is given.
     """
     made = SimpleNamespace(
-        least=HIGHER[0], acceptances=[], least_tune=0, tunes=[], interrupted=None
+        least=HIGHER[0],
+        acceptances=[],
+        least_tune=0,
+        tunes=[],
+        interrupted=None,
+        saturated=0.0,
+        work=None,
     )
     real = nutpie_sampler.sample_with_nutpie
 
@@ -635,8 +643,12 @@ def runs(monkeypatch):
         def judged(sampled):
             lost = np.zeros(sampled.statistics["diverging"].shape, dtype=bool)
             lost[:, ::10] = acceptance < made.least
-            statistics = {**sampled.statistics, "diverging": lost}
+            deep = np.zeros(lost.shape, dtype=bool)
+            deep[:, : round(made.saturated * lost.shape[1])] = True
+            statistics = {**sampled.statistics, "diverging": lost, "reached_max_treedepth": deep}
             found = stopping.judge(replace(sampled, statistics=statistics))
+            if made.work is not None:
+                found = replace(found, work=made.work)
             if run.tune < made.least_tune and found.mixing is not None:
                 return replace(found, mixing=found.mixing._replace(r_hat=1.2, bulk=20.0, tail=20.0))
             return found
@@ -721,6 +733,24 @@ def test_longer_tuning_and_smaller_steps_may_both_be_needed(absolute, runs):
         (HIGHER[0], 1000),
     ]
     assert posterior.status is Status.CONVERGED
+
+
+def test_longer_tuning_is_kept_where_trajectories_are_as_deep_as_before(absolute, runs):
+    runs.least = USUAL
+    runs.least_tune = 201
+    runs.saturated = 0.5
+    posterior = fit_quickly(absolute, draws=120, tune=None)
+    assert runs.tunes == [200, 1000]
+    assert posterior.stats["tune"] == 1000
+
+
+def test_longer_tuning_that_is_not_expected_to_end_is_not_begun(absolute, runs):
+    """Otherwise the first length would be kept, and the chains not continued."""
+    runs.least = USUAL
+    runs.least_tune = 201
+    runs.work = 0.4 * WORK
+    fit_quickly(absolute, draws=120, tune=None)
+    assert runs.tunes == [200]
 
 
 @pytest.mark.parametrize("settings", [{"tune": 200}, {"draws": 99}], ids=["tune", "few draws"])
