@@ -59,9 +59,9 @@ _TIMES_EXPECTED = 4
 # work that longer tuning and the first length after it are expected to take, as a multiple of the work so far: 1,000
 # and 1,000 steps after 200 and 1,000 by default
 _TIMES_TUNED = 2
-# effective draws after the first length, as a share of those wanted, below which chains are tuned for longer:
-# otherwise at most three lengths are expected to suffice
-_SLOW = 1 / 3
+# effective draws after the first length, as a share of those wanted, below which chains are tuned for longer. The
+# second run and its tuning cost two lengths; with 1.5 to 2 times the effective draws they are repaid in 4 to 6
+_SLOW = 1 / 5
 # multiples of the requested length at which chains are judged
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 # acceptances of repeated runs: the usual one of NUTS, and those that Stan and PyMC advise where trajectories diverge

@@ -205,7 +205,8 @@ class NutpieRun:
         import nutpie
 
         self._steps = 0
-        self._gradients = 0
+        self._until = 0
+        self._gradients: dict[int, int] = {}
         self._trace: Trace | None = None
         self._size = model.n_dim
         try:
@@ -229,7 +230,10 @@ class NutpieRun:
     def _hear(self, progress: Sequence[Any]) -> None:
         """Record the progress of the chains; a thread of nutpie calls this."""
         self._steps = min(chain.finished_draws for chain in progress)
-        self._gradients = sum(chain.total_num_steps for chain in progress)
+        # a chain may run ahead of the length by as much as the clock allows: those gradients do not count
+        for place, chain in enumerate(progress):
+            if chain.finished_draws <= self._until:
+                self._gradients[place] = chain.total_num_steps
 
     def goes_to(
         self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool
@@ -239,10 +243,11 @@ class NutpieRun:
         Return False if the time limit passes first, or if more than `most` gradients were computed. With `must_end`
         the time limit is ignored, and the progress bar says so.
         """
+        self._until = steps
         if self._trace is None:
             self._handle.resume()
         while self._trace is None and self._steps < steps:
-            if self._gradients > most:
+            if sum(tuple(self._gradients.values())) > most:
                 return False
             if clock.is_over:
                 if not must_end:
