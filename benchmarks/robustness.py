@@ -46,7 +46,7 @@ import numpy as np
 import pandas as pd
 from networkx import Graph, chordal_graph_cliques, complete_to_chordal_graph
 from rich.progress import track
-from robustness_report import CELL, WRONG, report, report_priors
+from robustness_report import CELL, WRONG, panels, report, report_priors
 from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.inference import LatentCounts, NaiveMLE, NoiseAwareMAP
@@ -281,6 +281,9 @@ def main() -> None:
         "--only", default="", help="a regular expression: the cells whose description has it"
     )
     parser.add_argument("--out", help="the end of the file's name")
+    parser.add_argument(
+        "--panels", type=Path, help="a CSV file for the table of all kinds of truth"
+    )
     parser.add_argument("--priors", action="store_true", help="the priors of the chain")
     arguments = parser.parse_args()
     if arguments.priors:
@@ -308,6 +311,8 @@ def main() -> None:
     )
     name = arguments.out or ("priors" if arguments.priors else "learned")
     frame.to_csv(RESULTS / f"robustness-{name}.csv", index=False, float_format="%.5g")
+    if arguments.panels is not None:
+        panels(frame).to_csv(arguments.panels, index=False)
     print(report_priors(frame) if arguments.priors else report(frame))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["CELL", "WRONG", "report", "report_priors"]
+__all__ = ["CELL", "WRONG", "panels", "report", "report_priors"]
 
 CELL = ["study", "graph", "law", "records", "epsilon"]
 WRONG = 0.75
@@ -113,6 +113,53 @@ def summary(frame: pd.DataFrame) -> list[str]:
         rows[-1] += [share(said["μ, not the prior's"]), share(said["N"])]
         rows[-1].append(ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]))
     return table([*heads, "KL, posterior mean / MAP"], rows)
+
+
+def panels(frame: pd.DataFrame) -> pd.DataFrame:
+    """Table of panels.csv: releases by kind of truth, and those of sticky panels by each of their settings."""
+    sticky = frame[frame["study"] == "sticky"]
+    is_converged = sticky["status"] == "converged"
+    parts = {
+        "sticky panels, all": sticky,
+        "– those `converged`": sticky[is_converged],
+        "– the others": sticky[~is_converged],
+    }
+    for law, part in sticky.groupby("law"):
+        parts[f"– {str(law).replace(' .', ' 0.')}"] = part
+    for epsilon, part in sticky.groupby("epsilon"):
+        parts[f"– ε = {epsilon:g}"] = part
+    for records, part in sticky.groupby("records"):
+        parts[f"– N = {records:,}"] = part
+    for graph, part in sticky.groupby("graph"):
+        parts[f"– {graph}"] = part
+    parts["uneven panels"] = frame[frame["study"] == "uneven"]
+    parts["four cells in five empty"] = frame[frame["study"] == "empty"]
+    parts["three-way model"] = frame[frame["study"] == "three-way"]
+    for graph, part in groups(frame[frame["study"] == "potentials"], "graph"):
+        parts[graph[0]] = part
+    parts["all `converged`"] = frame[frame["status"] == "converged"]
+    parts["all"] = frame
+    return pd.DataFrame([_panel(name, part) for name, part in parts.items() if len(part)])
+
+
+def _panel(name: str, part: pd.DataFrame) -> dict[str, object]:
+    """Return one row of `panels`."""
+    held = part["μ, not the prior's"]
+    reached = f"{(held >= 0.80).sum()}, {(held >= 0.86).sum()} of {len(part)}"
+    return {
+        "releases": name,
+        "number": len(part),
+        "marginals": share(held),
+        "least": f"{held.min():.2f}",
+        "cells of 0.80, of 0.86": reached,
+        "counts": f"{part['counts'].mean():.2f}",
+        "N": share(part["N"]),
+        "KL relative to MAP": ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]),
+        "converged": _converged(part),
+        "not trusted": int((part["status"] == "not trusted").sum()),
+        "wrong": int((held < WRONG).sum()),
+        "expected": f"{part['expected'].sum():.1f}",
+    }
 
 
 def wrong(frame: pd.DataFrame) -> list[str]:
