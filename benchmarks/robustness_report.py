@@ -145,21 +145,20 @@ def panels(frame: pd.DataFrame) -> pd.DataFrame:
 def _panel(name: str, part: pd.DataFrame) -> dict[str, object]:
     """Return one row of `panels`."""
     held = part["μ, not the prior's"]
-    reached = f"{(held >= 0.80).sum()}, {(held >= 0.86).sum()} of {len(part)}"
-    return {
-        "releases": name,
-        "number": len(part),
-        "marginals": share(held),
-        "least": f"{held.min():.2f}",
-        "cells of 0.80, of 0.86": reached,
-        "counts": f"{part['counts'].mean():.2f}",
-        "N": share(part["N"]),
-        "KL relative to MAP": ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"]),
-        "converged": _converged(part),
-        "not trusted": int((part["status"] == "not trusted").sum()),
-        "wrong": int((held < WRONG).sum()),
-        "expected": f"{part['expected'].sum():.1f}",
-    }
+    enough = (held >= 0.80).sum()
+    more = (held >= 0.86).sum()
+    row: dict[str, object] = {"releases": name, "number": len(part)}
+    row["marginals"] = share(held)
+    row["least"] = f"{held.min():.2f}"
+    row["cells of 0.80, of 0.86"] = f"{enough}, {more} of {len(part)}"
+    row["counts"] = f"{part['counts'].mean():.2f}"
+    row["N"] = share(part["N"])
+    row["KL relative to MAP"] = ratio_of(part["KL, posterior mean"], part["KL, noise-aware MAP"])
+    row["converged"] = _converged(part)
+    row["not trusted"] = int((part["status"] == "not trusted").sum())
+    row["wrong"] = int((held < WRONG).sum())
+    row["expected"] = f"{part['expected'].sum():.1f}"
+    return row
 
 
 def wrong(frame: pd.DataFrame) -> list[str]:
