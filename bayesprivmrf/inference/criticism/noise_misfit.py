@@ -12,8 +12,9 @@ and of the worst measurement, is an upper bound. A small one means that no distr
 released ones, as where three variables with two states would differ pairwise in 90 % of the records. A prior
 or an early stop may leave an estimate farther from the release than the noise explains. To test the *model*, T is
 therefore minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end
-bounds the least T from below. Noise below half a record counts as that much, because fits are not exact and counts
-are whole.
+bounds the least T of N records from below, and that of up to N' records with :math:`N' / N` times the slope to the
+farthest record. A private N has as many as ten standard errors more than estimated. Noise below half a record counts
+as that much, because fits are not exact and counts are whole.
 
 **Ranges.** A published range says between which ends a count lies. It is compared with the nearest count that it
 allows, with noise of half a record. True counts lie in their ranges, so that T is no larger than it is without them,
@@ -61,6 +62,8 @@ SMALLEST_ESTIMATE_TAIL = 1e-4
 _LEAST_NOISE = 0.5
 # Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records
 _COLD = 10.0
+# Standard errors above the estimated number of records, to which a private one is bounded: noise hardly goes so far
+_FARTHEST_TOTAL = 10.0
 # Half width of the hyperbola that stands for |x|, so that it has a derivative, in scales of the noise; arbitrary
 _KINK = 0.25
 # Largest gradient by a potential at which the search for the least T of a free model ends
@@ -384,6 +387,10 @@ def misfit_of_free(
     slopes = evidence.scattered(_spread(seen, pull))
     cold = -_COLD * np.exp(ended.point[-1])
     farthest = means.engine.marginals(np.where(evidence.supported_cells, cold * slopes, -np.inf))[0]
+    if is_private:
+        # the slope of more records of the same distribution counts too
+        most = evidence.total + _FARTHEST_TOTAL * evidence.total_standard_error
+        farthest = max(farthest, 0.0) * max(1.0, most / float(np.exp(ended.point[-1])))
     slack = 2 * (float(pull @ mean) + farthest / _COLD)
     surely = misfit_of_tables(evidence, _spread(seen, mean), slack)
     if surely is not None and surely.is_real:

@@ -319,7 +319,7 @@ class NoiseAwareMAP(NamedSettings):
             "seconds": time.perf_counter() - begin,
         }
         fields = verdict(mode.status, evidence, potentials, self, stats)
-        if self.scale is not None and fields["status"] in (Status.CONVERGED, Status.APPROXIMATE):
+        if self.scale is not None and fields["status"] in _JUDGED:
             _judge_scale(mode, fields)
         fields["references"] = ("cgm", "evidence")
         fields["stats"] |= {
@@ -370,6 +370,10 @@ class NoiseAwareMAP(NamedSettings):
             fields["status"] = Status.NOT_TRUSTED
             fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
+
+
+# Statuses of fits whose given scale is judged. A search ends at its limit where a scale is absurdly small
+_JUDGED = (Status.CONVERGED, Status.APPROXIMATE, Status.ITERATION_LIMIT)
 
 
 def _judge_scale(mode: Mode, fields: JudgedFields) -> None:
