@@ -63,8 +63,7 @@ def audited(mechanism, factor, runs, seed):
     return audit_noise(add, laws, mechanism.adjacency, runs=runs)
 
 
-# each kind of noise and each relation once, beside the weights of one; the slow test has them all
-@pytest.mark.parametrize("mechanism", MECHANISMS[1:3], ids=repr)
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=repr)
 def test_the_true_mechanism_passes_and_a_twin_with_ten_percent_too_little_noise_is_caught(
     mechanism,
 ):
@@ -85,10 +84,10 @@ def test_the_secure_source_passes_too():
     laws = laws_of(mechanism)
     source = noise_source(None)
     result = audit_noise(
-        lambda counts, i: source.add(counts, laws[i]), laws, mechanism.adjacency, runs=8_000
+        lambda counts, i: source.add(counts, laws[i]), laws, mechanism.adjacency, runs=20_000
     )
     assert not result.is_violated
-    assert max(result.epsilon_lower) > 0.3  # the test sees the loss that there is
+    assert max(result.epsilon_lower) > 0.5  # the test sees the loss that there is
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -113,9 +112,9 @@ def test_whole_releases_of_neighboring_frames_pass(mechanism):
         return statistics
 
     curve = privacy_loss([law] * 3, [1] * 3).epsilon
-    result = audit(randomizer(frame[:1]), randomizer(frame[:0]), curve, runs=160)
+    result = audit(randomizer(frame[:1]), randomizer(frame[:0]), curve, runs=250)
     assert not result.is_violated
-    assert max(result.epsilon_lower) > 0.1
+    assert max(result.epsilon_lower) > 0.3
 
 
 def test_a_mechanism_that_forgets_a_table_in_its_budget_is_caught():
@@ -160,10 +159,10 @@ def triple_laplace(seed):
 
 def test_a_true_promise_is_refuted_no_oftener_than_the_confidence_allows():
     # At so low a confidence half of the true promises may be refuted; measured are 2 % with the error shared between
-    # the deltas and limits, and over 70 % without. Of 60 trials 6 are refuted with probability 0.001 (fixed seed).
+    # the deltas and limits, and over 70 % without. Binomial noise of 200 trials is 3.5 % (fixed seed).
     first, second, curve = triple_laplace(seed=5)
     refuted = [
-        audit(first, second, curve, runs=2000, confidence=0.5).is_violated for _ in range(60)
+        audit(first, second, curve, runs=2000, confidence=0.5).is_violated for _ in range(200)
     ]
     assert np.mean(refuted) < 0.1
 

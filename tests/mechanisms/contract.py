@@ -384,8 +384,8 @@ class TablesContract(ReplayContract):
         return np.split(counted, MODEL.offsets[1:-1])
 
     def neighbours(self, adjacency: Adjacency):
-        """Pairs of neighbouring data sets: every record alone, and beside another one."""
-        for common in [(), (CELLS[-1],)]:
+        """Pairs of neighbouring data sets: every record alone, and beside the first and the last one."""
+        for common in [(), (CELLS[0],), (CELLS[-1],)]:
             if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
                 yield from ((common, (*common, one)) for one in CELLS)
             else:

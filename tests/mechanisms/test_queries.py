@@ -71,11 +71,7 @@ STACKS = {
 EVERY = pytest.mark.parametrize("stack", STACKS)
 RELATION = pytest.mark.parametrize("adjacency", ADJACENCIES)
 KINDS = pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
-# each kind of noise under one relation, which scales the sensitivity of both alike
-IN_TURN = pytest.mark.parametrize(
-    ("kind", "adjacency"),
-    list(zip([GaussianStatistics, LaplaceStatistics], ADJACENCIES, strict=True)),
-)
+WEIGHTED = pytest.mark.parametrize("is_weighted", [False, True])
 
 
 def make(kind, queries, budget=0.7, **more):
@@ -123,15 +119,9 @@ def answers_of_each(stack):
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @EVERY
-@pytest.mark.parametrize(
-    ("kind", "adjacency", "is_weighted"),
-    [
-        (LaplaceStatistics, ADJACENCIES[0], True),
-        (LaplaceStatistics, ADJACENCIES[1], False),
-        (GaussianStatistics, ADJACENCIES[0], False),
-        (GaussianStatistics, ADJACENCIES[1], True),
-    ],
-)
+@KINDS
+@RELATION
+@WEIGHTED
 def test_the_joint_loss_over_all_neighbours_attains_the_budget_and_never_exceeds_it(
     stack, kind, adjacency, is_weighted
 ):
@@ -168,7 +158,8 @@ def test_the_joint_loss_over_all_neighbours_attains_the_budget_and_never_exceeds
     assert worst >= Fraction(0.7) * (1 - Fraction(1, 10**12))
 
 
-@IN_TURN
+@RELATION
+@KINDS
 def test_answers_of_many_records_are_those_of_each_added_up(kind, adjacency):
     # so that neighbours of any size move by one record's answers
     network, queries = STACKS["mixed kinds"]
@@ -187,7 +178,8 @@ def test_answers_of_many_records_are_those_of_each_added_up(kind, adjacency):
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @EVERY
-@IN_TURN
+@KINDS
+@RELATION
 def test_opendps_own_maps_promise_no_more_than_was_asked_for_any_neighbours(stack, kind, adjacency):
     network, queries = STACKS[stack]
     laws = make(kind, queries, adjacency=adjacency).release(network, sample(network, 50)).noise
@@ -455,7 +447,8 @@ def test_no_other_split_of_gaussian_noise_has_less_forecast_variance(stack, adja
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @EVERY
-@IN_TURN
+@KINDS
+@RELATION
 @pytest.mark.parametrize("budget", few([1.0, 0.01, 20.0]))
 def test_the_default_split_never_has_more_forecast_variance_than_even(
     stack, kind, adjacency, budget
@@ -733,7 +726,8 @@ def thinner(release, factor):
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 @EVERY
-@IN_TURN
+@KINDS
+@RELATION
 def test_the_exact_cost_of_the_worst_neighbours_is_the_promise_and_a_thinner_twin_is_flagged(
     stack, kind, adjacency
 ):
@@ -751,7 +745,8 @@ def test_the_exact_cost_of_the_worst_neighbours_is_the_promise_and_a_thinner_twi
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
-@IN_TURN
+@KINDS
+@RELATION
 def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_caught(
     kind, adjacency
 ):

@@ -48,7 +48,6 @@ def test_the_first_round_measures_a_forest_and_of_a_chain_the_chain():
     }
 
 
-@pytest.mark.slow
 def test_whatever_stands_out_the_first_round_closes_no_ring():
     rng = np.random.default_rng(2)
     kind = rng.integers(0, 4, 3_000)  # all depend on all
@@ -147,7 +146,7 @@ def costs_by_promise(seeds) -> Iterator[float]:
 
 
 def test_no_neighbour_of_random_models_workloads_and_declared_cliques_costs_more_than_is_promised():
-    assert 0.99 < max(costs_by_promise(range(5))) <= 1 + 1e-12
+    assert 0.99 < max(costs_by_promise(range(12))) <= 1 + 1e-12
 
 
 def test_a_twin_whose_basis_is_not_a_heaviest_one_costs_more_than_is_promised(monkeypatch):
@@ -181,7 +180,6 @@ def test_a_thousand_columns_have_a_size():
     assert len(plan) == 1 + len(rounds_plan.ROUND_SHARES)
 
 
-@pytest.mark.slow
 def test_little_room_bears_the_forest_first_and_what_fits_later():
     """Fourteen pairs of a chain of 15 have 126 cells; 200 leave a few for the rounds after the first."""
     data = chain(4_000, 15, 3)

@@ -72,6 +72,13 @@ class TestLaplace(TablesContract):
         return LaplaceStatistics(**{"epsilon": 0.7} | more)
 
 
+class TestLaplaceWeighted(TablesContract):
+    budget = 1 / 3
+
+    def make(self, **more):
+        return LaplaceStatistics(**{"epsilon": 1 / 3, "weights": WEIGHTS} | more)
+
+
 class TestGaussian(TablesContract):
     budget = 0.3
 
@@ -80,8 +87,6 @@ class TestGaussian(TablesContract):
 
 
 class TestGaussianWeighted(TablesContract):
-    """Weights divide the budget, of Laplace noise by the same function."""
-
     budget = 0.1
 
     def make(self, **more):
@@ -106,7 +111,7 @@ def test_scales_are_the_stated_formulas(adjacency, factor):
     )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.floats(0.01, 100), min_size=1, max_size=5),
     st.floats(1e-6, 50),

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bayesprivmrf.errors import ArgumentError, PrivacyError
@@ -73,7 +73,6 @@ def test_an_unknown_relation_or_unit_is_refused():
         pure(1.0, unit=" ")
 
 
-@settings(max_examples=40)
 @given(epsilon=budgets, delta=deltas)
 def test_pure_to_approximate_is_the_randomised_response_curve_and_no_smaller_epsilon_holds(
     epsilon, delta

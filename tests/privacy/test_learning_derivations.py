@@ -350,6 +350,7 @@ def test_a_release_holds_nothing_of_the_records_but_noisy_sums_and_choices(
     for place, frame in enumerate(
         (
             records(0, states),
+            records(1, states),
             records(300, states, equal=True),  # merged to one row
             records(4500, states),  # several blocks, some rows merged
         )

@@ -93,7 +93,7 @@ def test_it_is_dp_accountings_own_value_and_tighter_than_renyi_accounting(
 
 @pytest.mark.parametrize(
     ("epsilon", "delta", "rate", "steps"),
-    [(0.02, 1e-5, 0.1, 50), (8.0, 1e-6, 0.5, 20), (1.0, 1e-10, 1.0, 30)],
+    [(1.0, 1e-6, 0.1, 200), (0.02, 1e-5, 0.1, 50), (8.0, 1e-6, 0.5, 20), (1.0, 1e-10, 1.0, 30)],
 )
 def test_calibrated_noise_keeps_to_the_budget_and_wastes_little(epsilon, delta, rate, steps):
     schedules = (Schedule(sampling_rate=rate, steps=steps),)
