@@ -110,9 +110,10 @@ class TableFunction:
         """Return numbers from their values on the scale."""
         if self.scale == "identity":
             return np.clip(numbers, *self.ends)
-        if self.scale == "log odds":
-            return 1 / (1 + np.exp(-numbers))
-        return np.exp(numbers)
+        with np.errstate(over="ignore"):  # limits that a wide prior leaves may be infinite
+            if self.scale == "log odds":
+                return 1 / (1 + np.exp(-numbers))
+            return np.exp(numbers)
 
 
 class Uncertainty(Protocol):

@@ -68,6 +68,8 @@ _COARSE = Mark(RowStatus.DOUBTFUL, "published ranges are wide: use LatentCounts"
 _NONE = 1e-6
 # Distance of an answer from its end, in the width between both ends, that may be a rounding error
 _ROUNDING = 1e-12
+# Statuses of fits whose given scale is judged. A search ends at its limit where a scale is absurdly small
+_JUDGED = (Status.CONVERGED, Status.APPROXIMATE, Status.ITERATION_LIMIT)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -370,10 +372,6 @@ class NoiseAwareMAP(NamedSettings):
             fields["status"] = Status.NOT_TRUSTED
             fields["problems"] = (*fields["problems"], noise)
         return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
-
-
-# Statuses of fits whose given scale is judged. A search ends at its limit where a scale is absurdly small
-_JUDGED = (Status.CONVERGED, Status.APPROXIMATE, Status.ITERATION_LIMIT)
 
 
 def _judge_scale(mode: Mode, fields: JudgedFields) -> None:

@@ -58,7 +58,8 @@ from bayesprivmrf.release import NoisyStatistics
 # privacy losses from 0.1 to 10, and 500 give no more effective draws
 NUTPIE_TUNING = 200
 # Tuning draws of a second run of nutpie, if chains mix slowly after the first: with nearly empty cells the mass
-# matrix settles later, and on real tables twice as many effective draws came from the same work
+# matrix settles later. On the populations 19 and 69 of benchmarks/marks.py, seed 20441201, 1.2 to 2.4 times as many
+# effective draws came from the same work
 LONGER_TUNING = 1000
 # Tuning draws of PyMC's sampler, and of chains of whole records, which start at one table and have to leave it
 USUAL_TUNING = 500

@@ -184,9 +184,11 @@ def sample_with_nuts(
         }
         found = replace(new, stats={**new.stats, **facts})
         spent = spent + new.work
-        if found.is_interrupted or clock.is_over:
+        if found.is_interrupted:
             return found
         attempt = attempts.following(attempt, found, spent)
+        if attempt is not None and clock.is_over:
+            return replace(found, is_late=True)
     assert found is not None
     return found
 

@@ -206,7 +206,7 @@ class NutpieRun:
 
         self._steps = 0
         self._until = 0
-        self._gradients: dict[int, int] = {}
+        self._gradients = [0] * how["chains"]
         self._trace: Trace | None = None
         self._size = model.n_dim
         try:
@@ -247,7 +247,7 @@ class NutpieRun:
         if self._trace is None:
             self._handle.resume()
         while self._trace is None and self._steps < steps:
-            if sum(tuple(self._gradients.values())) > most:
+            if sum(self._gradients) > most:
                 return False
             if clock.is_over:
                 if not must_end:
